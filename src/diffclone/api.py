@@ -1,0 +1,143 @@
+"""`fit`: demonstrations in, a policy out."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, final
+
+import torch
+
+from diffclone.data import Demonstrations, Normaliser
+from diffclone.errors import DiffcloneError, InvalidSettings
+from diffclone.guides import GUIDES
+from diffclone.methods import METHODS
+from diffclone.model import Dims, Method
+from diffclone.policy import Policy
+from diffclone.settings import to_dict
+from diffclone.training import Progress, Stack, train
+from diffclone.training.checkpoint import GuideCache
+from diffclone.training.loop import Session, Trained
+from diffclone.training.step import Pairs
+
+T = TypeVar("T")
+
+
+class Diverged(DiffcloneError, ArithmeticError):
+    """No member ended with finite weights."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A policy, and what came with it."""
+
+    policy: Policy
+    trained: Trained
+    diverged: list[int]
+    """Members whose weights are not finite; the others are not touched by it."""
+    seconds: float
+
+
+def fit(
+    method: Method[Any],
+    demos: Demonstrations,
+    *,
+    seeds: Sequence[int] = (0,),
+    vary: Mapping[str, Sequence[float]] | None = None,
+    device: str = "auto",
+    checkpoints: str | Path | None = None,
+    cache: str | Path | None = None,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Policy:
+    """Train one member for each seed (and each combination of `vary`), all at once.
+
+    Args:
+        method: what to train, with its settings: `BC()`, `DBC(coefficient=10.0)`, …
+        demos: what to learn from.
+        seeds: a member each.
+        vary: values of stackable fields, e.g. `{"coefficient": [0, 10, 30]}`; members are all combinations.
+        device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        checkpoints: a folder to save the state of training to, and to continue from.
+        cache: a folder of trained guides, looked up before a guide is trained.
+        progress: called some hundred times with how far training is.
+    """
+    return fit_fully(
+        method, demos, seeds=seeds, vary=vary, device=device, checkpoints=checkpoints, cache=cache, progress=progress
+    ).policy
+
+
+def fit_fully(
+    method: Method[Any],
+    demos: Demonstrations,
+    *,
+    seeds: Sequence[int] = (0,),
+    vary: Mapping[str, Sequence[float]] | None = None,
+    device: str = "auto",
+    dtype: torch.dtype = torch.float32,
+    checkpoints: str | Path | None = None,
+    cache: str | Path | None = None,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Fitted:
+    """`fit`, with the guide's weights and what went wrong."""
+    begun = time.monotonic()
+    where = choose_device(device)
+    normaliser = Normaliser.from_demonstrations(demos).to(where, dtype)
+    pairs = Pairs(
+        normaliser.normalise_obs(torch.tensor(demos.obs, dtype=dtype, device=where)),
+        normaliser.normalise_act(torch.tensor(demos.act, dtype=dtype, device=where)),
+    )
+    stack = Stack.of(method, seeds, vary)
+    session = Session(
+        pairs,
+        Dims(demos.obs.shape[1], demos.act.shape[1]),
+        {"demonstrations": demos.fingerprint, "normaliser": "z-score"},
+        where,
+        dtype,
+        None if checkpoints is None else Path(checkpoints),
+        None if cache is None else GuideCache(Path(cache)),
+        {"method": to_dict(method, METHODS, GUIDES), "vary": {k: list(v) for k, v in stack.vary.items()}},
+    )
+    run = train(method, stack, session)
+    try:
+        while True:
+            progress(next(run))
+    except StopIteration as end:
+        trained: Trained = end.value
+    finally:
+        run.close()  # an exception in `progress` still leaves a checkpoint
+    rows = torch.cat([p.detach().flatten(1) for p in trained.net.parameters()], 1)
+    diverged = [m for m, finite in enumerate(rows.isfinite().all(1).tolist()) if not finite]
+    if len(diverged) == len(rows):
+        raise Diverged("training diverged: no member has finite weights. Try a smaller learning rate.")
+    bounds = demos.action_bounds
+    policy = Policy(
+        method,
+        trained.net,
+        normaliser,
+        stack.members,
+        None if bounds is None else (torch.tensor(bounds[0]).to(where), torch.tensor(bounds[1]).to(where)),
+        about(demos),
+    )
+    return Fitted(policy, trained, diverged, time.monotonic() - begun)
+
+
+def about(demos: Demonstrations) -> dict[str, Any]:
+    """What a policy and a Record remember of demonstrations."""
+    return {
+        "fingerprint": demos.fingerprint,
+        "episodes": demos.num_episodes,
+        "steps": demos.num_steps,
+        "meta": dict(demos.meta),
+    }
+
+
+def choose_device(name: str) -> torch.device:
+    """ "auto" is a GPU where there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name not in ("cpu", "cuda"):
+        raise InvalidSettings(f"unknown device {name!r}; known are auto, cpu and cuda.")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InvalidSettings("no CUDA device is available; use --device cpu or auto.")
+    return torch.device(name)

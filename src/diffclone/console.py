@@ -1,0 +1,73 @@
+"""What a person sees: progress and tables on stderr, so that stdout stays clean for scripts."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from diffclone.training import Progress as TrainingProgress
+
+CONSOLE = Console(stderr=True)
+
+
+def say(line: str) -> None:
+    """One line for a person."""
+    CONSOLE.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def answer(value: Mapping[str, Any] | Sequence[Any]) -> None:
+    """One line of JSON for a script, on stdout."""
+    sys.stdout.write(json.dumps(value) + "\n")
+
+
+def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on stdout."""
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+@final
+class Bars:
+    """One bar a stage; each says what is being done and how long it will take."""
+
+    def __init__(self, progress: Progress):
+        self._progress = progress
+        self._bars: dict[str, Any] = {}
+
+    def update(self, name: str, done: int, total: int, note: str = "") -> None:
+        """Move a bar; it appears when first moved."""
+        if name not in self._bars:
+            self._bars[name] = self._progress.add_task(name, total=total, note=note)
+        self._progress.update(self._bars[name], completed=done, note=note)
+
+    def training(self, name: str, now: TrainingProgress) -> None:
+        """Move the bar of a stage of training."""
+        losses = "  ".join(f"{key} {values.mean():.4f}" for key, values in now.losses.items() if key != "loss")
+        members = len(next(iter(now.losses.values())))
+        self.update(f"{name}: {now.stage} × {members}", now.update, now.updates, f"{now.rate:.0f}/s  {losses}")
+
+
+@contextmanager
+def bars() -> Iterator[Bars]:
+    """Bars while something long is done."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("elapsed"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=CONSOLE, refresh_per_second=4) as progress:
+        yield Bars(progress)

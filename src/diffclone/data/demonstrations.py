@@ -1,0 +1,209 @@
+"""What an expert did: observations, actions, and where each episode ends. Frozen, and validated when made."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self, final
+
+import numpy as np
+import numpy.typing as npt
+
+from diffclone.errors import InvalidData
+from diffclone.shapes import Floats
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Demonstrations:
+    """Episodes laid end to end."""
+
+    obs: Floats
+    """(steps, observation size): what the expert saw."""
+    act: Floats
+    """(steps, action size): what the expert did there."""
+    episode_ends: npt.NDArray[np.int64]
+    """(episodes,): the number of steps up to and including each episode's last; the last entry is `steps`."""
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Where they come from: anything that JSON can hold. `action_bounds`, if there, is [low, high]."""
+
+    def __post_init__(self) -> None:
+        if len(self.obs) == 0 or len(self.episode_ends) == 0:
+            raise InvalidData("there are no demonstrations: 0 steps. At least one episode of one step is needed.")
+        if len(self.obs) != len(self.act):
+            raise InvalidData(
+                f"observations and actions differ in length: {len(self.obs)} != {len(self.act)}. "
+                "Row i of both must be the same step."
+            )
+        lengths = np.diff(self.episode_ends, prepend=0)
+        if lengths.min() < 1 or self.episode_ends[-1] != len(self.obs):
+            raise InvalidData(
+                f"episode_ends must rise from at least 1 to the number of steps, {len(self.obs)}; "
+                f"they run {_few(self.episode_ends)}."
+            )
+        for array in (self.obs, self.act, self.episode_ends):
+            array.setflags(write=False)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        obs: npt.ArrayLike,
+        act: npt.ArrayLike,
+        *,
+        episode_ends: npt.ArrayLike | None = None,
+        done: npt.ArrayLike | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """From anything array-like. Say where episodes end by `episode_ends`, or by `done` flags, one a step."""
+        obs, act = _matrix("obs", obs), _matrix("act", act)
+        if (episode_ends is None) == (done is None):
+            raise InvalidData(
+                "episodes have no ends: give exactly one of episode_ends (counts of steps) or done (a flag a step)."
+            )
+        if done is not None:
+            flags = np.asarray(done).reshape(-1).astype(bool)
+            if len(flags) != len(obs):
+                raise InvalidData(f"done and obs differ in length: {len(flags)} != {len(obs)}.")
+            ends = np.flatnonzero(flags) + 1
+            # Steps after the last flag are an episode that was cut off; they are kept.
+            ends = ends if len(obs) == 0 or (len(ends) and ends[-1] == len(obs)) else [*ends, len(obs)]
+        else:
+            ends = np.asarray(episode_ends)
+            if ends.ndim != 1 or (ends.size and not np.issubdtype(ends.dtype, np.integer)):
+                raise InvalidData(
+                    f"episode_ends must be a list of whole numbers; it is {ends.dtype} of shape {ends.shape}."
+                )
+        return cls(obs, act, np.array(ends, dtype=np.int64), dict(meta or {}))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a file; its format is known by its suffix (.npz, .pt)."""
+        from diffclone.data.formats import READERS
+
+        path = Path(path)
+        if not path.exists():
+            raise InvalidData(f"no such file: {path}.")
+        if path.is_dir() or path.suffix not in READERS:
+            raise InvalidData(f"cannot tell the format of {path}; known are files named *{', *'.join(READERS)}.")
+        if path.stat().st_size == 0:
+            raise InvalidData(f"{path} is empty (0 bytes).")
+        arrays = READERS[path.suffix](path)
+        try:
+            return cls.from_arrays(**arrays)
+        except InvalidData as fault:
+            raise InvalidData(f"{path}: {fault}") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write a compressed .npz. An existing file is never replaced."""
+        from diffclone.data.formats import write_npz
+
+        write_npz(self, Path(path))
+
+    @property
+    def num_steps(self) -> int:
+        """Pairs of observation and action, over all episodes."""
+        return len(self.obs)
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes."""
+        return len(self.episode_ends)
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """Steps of each episode."""
+        return np.diff(self.episode_ends, prepend=0)
+
+    @property
+    def action_bounds(self) -> tuple[Floats, Floats] | None:
+        """Lowest and highest action the environment takes, if known."""
+        bounds = self.meta.get("action_bounds")
+        if bounds is None:
+            return None
+        low, high = (np.asarray(b, dtype=np.float32) for b in bounds)
+        return low, high
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The same for the same numbers, wherever they were read from."""
+        digest = hashlib.sha256()
+        for array in (self.obs, self.act, self.episode_ends):
+            digest.update(f"{array.shape}{array.dtype}".encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()[:16]
+
+    def episodes(self) -> Iterator[tuple[Floats, Floats]]:
+        """Observations and actions of each episode in turn."""
+        for end, length in zip(self.episode_ends, self.lengths, strict=True):
+            yield self.obs[end - length : end], self.act[end - length : end]
+
+    def take(self, episodes: Sequence[int]) -> Self:
+        """Only these episodes, in this order."""
+        every = list(self.episodes())
+        if not len(episodes) or not all(0 <= e < len(every) for e in episodes):
+            raise InvalidData(f"episodes {_few(episodes)} were asked for; there are 0 … {len(every) - 1}.")
+        chosen = [every[e] for e in episodes]
+        return type(self)(
+            np.concatenate([obs for obs, _ in chosen]),
+            np.concatenate([act for _, act in chosen]),
+            np.cumsum([len(obs) for obs, _ in chosen], dtype=np.int64),
+            {**self.meta, "episodes_taken": len(chosen)},
+        )
+
+    def split(self, fraction: float, *, seed: int = 0) -> tuple[Self, Self]:
+        """Two sets of whole episodes, the second with `fraction` of them: neighbours in time never part."""
+        held_out = round(fraction * self.num_episodes)
+        if not 0 < held_out < self.num_episodes:
+            raise InvalidData(
+                f"a split of {fraction:g} of {self.num_episodes} episodes leaves one side empty; "
+                "give more episodes or another fraction."
+            )
+        order = np.random.default_rng(seed).permutation(self.num_episodes)
+        return self.take(np.sort(order[held_out:]).tolist()), self.take(np.sort(order[:held_out]).tolist())
+
+    def subsample(self, fraction: float, *, seed: int = 0) -> Self:
+        """A random `fraction` of the episodes, at least one."""
+        if not 0 < fraction <= 1:
+            raise InvalidData(f"fraction must be above 0 and at most 1; it is {fraction:g}.")
+        count = max(1, round(fraction * self.num_episodes))
+        order = np.random.default_rng(seed).permutation(self.num_episodes)
+        return self.take(np.sort(order[:count]).tolist())
+
+    def __len__(self) -> int:
+        return self.num_steps
+
+    def __repr__(self) -> str:
+        source = self.meta.get("task") or self.meta.get("source") or ""
+        return (
+            f"Demonstrations({self.num_episodes} episodes, {self.num_steps} steps, "
+            f"obs {self.obs.shape[1]}, act {self.act.shape[1]}{', ' + str(source) if source else ''}, {self.fingerprint})"
+        )
+
+
+def _few(values: Sequence[int] | npt.NDArray[np.int64]) -> str:
+    shown = [str(v) for v in values]
+    return ", ".join(shown if len(shown) <= 6 else [*shown[:3], "…", *shown[-2:]])
+
+
+def _matrix(name: str, values: npt.ArrayLike) -> Floats:
+    array = np.asarray(values)
+    if array.dtype == object or not np.issubdtype(array.dtype, np.number):
+        raise InvalidData(f"{name} must hold numbers; it holds {array.dtype}.")
+    if name == "act" and array.ndim == 1:
+        raise InvalidData(
+            f"act must be (steps, action size); its shape is {array.shape}. "
+            "One continuous action a step is act[:, None]; discrete actions are not supported."
+        )
+    if array.ndim != 2:
+        raise InvalidData(f"{name} must be (steps, size); its shape is {array.shape}.")
+    with np.errstate(over="ignore"):
+        array = np.array(array, dtype=np.float32)
+    if not np.isfinite(array).all():
+        row, column = np.argwhere(~np.isfinite(array))[0]
+        count = int((~np.isfinite(array)).sum())
+        raise InvalidData(
+            f"{name} holds {count} value{'s' * (count > 1)} that {'are' if count > 1 else 'is'} NaN or infinite, "
+            f"first in row {row}, column {column}. Remove or repair those steps."
+        )
+    return array

@@ -1,0 +1,122 @@
+"""A diffusion model of p(s, a): the cost of a pair is how badly its noise is told from it.
+
+    x          = [s, a]
+    cost(s, a) = 1/K Σ_k mean over dimensions of (ε_k − ε̂(x_{t_k}, t_k))²          K draws of (t, ε)
+    L_diff     = E cost(s, a)                                                       over expert pairs
+"""
+
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+from torch import Tensor
+
+from diffclone.data.normaliser import LIMIT
+from diffclone.diffusion import Diffusion, sigmoid_betas
+from diffclone.errors import InvalidSettings
+from diffclone.model import Batch, Dims, Guide, Losses, Parts, Training, judging
+from diffclone.nn import Denoiser
+from diffclone.nn.layers import TimeConditioning
+from diffclone.rng import Rng
+from diffclone.shapes import Act, Costs, Obs, Rows, Steps
+
+Draw = tuple[Tensor, Tensor]
+
+
+@final
+@dataclass(frozen=True)
+class DiffusionGuide(Guide[Diffusion]):
+    """The paper's guide."""
+
+    training: Training = Training(updates=100_000, decay="constant")
+    width: int = 128
+    """Units of a hidden layer."""
+    depth: int = 3
+    """Hidden layers in use. (The released network builds a fourth that nothing reaches; it is not reproduced.)"""
+    steps: int = 1000
+    """T, diffusion steps."""
+    conditioning: TimeConditioning = "table"
+    """How the network knows t: a learned table a layer, as released, or sines and cosines."""
+    draws: int = judging(1)
+    """K, draws of (t, ε) for each judged pair. Training of the guide itself uses one."""
+    t_sampling: Literal["uniform", "antithetic", "stratified"] = judging("antithetic")
+    """How t is drawn when judging: independently, as the paper prints it; t and T − 1 − t in the two halves of a
+    batch, as released; or one draw in each of K · batch equal parts of the range."""
+    t_low: int = judging(0)
+    """Smallest t when judging."""
+    t_high: int | None = judging(None)
+    """Judging stays below this t; none for T."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.t_low < self.t_stop <= self.steps:
+            raise InvalidSettings(
+                f"the range of t must satisfy 0 <= t_low < t_high <= steps; it is "
+                f"{self.t_low}, {self.t_stop}, {self.steps}."
+            )
+        if self.draws < 1 or self.depth < 1 or self.width < 1:
+            raise InvalidSettings(
+                f"draws, depth and width must be at least 1; they are {self.draws}, {self.depth}, {self.width}."
+            )
+
+    @property
+    def t_stop(self) -> int:
+        """The end of the range of t."""
+        return self.steps if self.t_high is None else self.t_high
+
+    def init(self, dims: Dims, rng: Rng) -> Diffusion:
+        """A denoiser of pairs."""
+        size = dims.obs + dims.act
+        denoiser = Denoiser(size, self.steps, self.width, self.depth, self.conditioning, rng)
+        return Diffusion(denoiser, sigmoid_betas(self.steps))
+
+    def loss(self, weights: Diffusion, batch: Batch, rng: Rng, parts: Parts) -> Losses:
+        """L_diff, with one antithetic draw of t over all steps, as released."""
+        rows, size = batch.obs.shape[-2], batch.obs.shape[-1] + batch.act.shape[-1]
+        t = antithetic(rng["t"], rows, 0, self.steps)
+        error = weights.error(pair(batch.obs, batch.act), t, rng["noise"].normal(rows, size))
+        diff = error.mean(-1)
+        return Losses(diff, {"L_diff": diff})
+
+    def draw(self, batch: int, dims: Dims, rng: Rng) -> Draw:
+        """K · batch steps and noises, the K draws of a pair `batch` rows apart."""
+        rows = self.draws * batch
+        return T_SAMPLERS[self.t_sampling](rng["t"], rows, self.t_low, self.t_stop), rng["noise"].normal(rows, dims.obs + dims.act)
+
+    def cost(self, weights: Diffusion, obs: Obs, act: Act, draw: Draw) -> Costs:
+        """The denoising error of each pair, averaged over its K draws."""
+        x = pair(obs, act)
+        if self.draws > 1:
+            x = x.repeat(*[1] * (x.dim() - 2), self.draws, 1)
+        error = weights.error(x, *draw)
+        return error.unflatten(-1, (self.draws, obs.shape[-2])).mean(-2)
+
+    def sample(self, weights: Diffusion, rows: int, dims: Dims, rng: Rng) -> tuple[Tensor, Tensor]:
+        """Pairs the guide has learned to expect, normalised: observations and actions, (members, rows, …)."""
+        x = weights.sample(rows, dims.obs + dims.act, rng)
+        return x[..., : dims.obs], x[..., dims.obs :]
+
+
+def pair(obs: Obs, act: Act) -> Rows:
+    """[s, a], within the limit of the guide's inputs."""
+    return torch.cat([obs, act.clamp(-LIMIT, LIMIT)], -1)
+
+
+def uniform(rng: Rng, rows: int, low: int, high: int) -> Steps:
+    """Independent steps."""
+    return low + rng.integers(high - low, rows)
+
+
+def antithetic(rng: Rng, rows: int, low: int, high: int) -> Steps:
+    """Uniform steps in the first half of the rows, mirrored in the second (an odd row is the mirror of none)."""
+    first = rng.integers(high - low, (rows + 1) // 2)
+    mirrored = (high - low - 1) - first
+    return low + torch.cat([first, mirrored], -1)[..., :rows]
+
+
+def stratified(rng: Rng, rows: int, low: int, high: int) -> Steps:
+    """One uniform step in each of `rows` equal parts of the range, in rising order over the rows."""
+    u = (torch.arange(rows, device=rng.device) + rng.uniform(rows)) / rows
+    return (low + (high - low) * u).long().clamp(max=high - 1)
+
+
+T_SAMPLERS = {"uniform": uniform, "antithetic": antithetic, "stratified": stratified}

@@ -1,0 +1,10 @@
+"""Ways to learn a policy. One file each, one line here."""
+
+from diffclone.methods.bc import BC
+from diffclone.methods.dbc import DBC
+from diffclone.model import Method
+from diffclone.registry import Registry
+
+METHODS: Registry[type[Method]] = Registry("method", {"bc": BC, "dbc": DBC})
+
+__all__ = ["BC", "DBC", "METHODS"]

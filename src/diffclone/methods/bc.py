@@ -1,0 +1,41 @@
+"""Behavioural cloning.
+
+    L_BC = E ‖π(s) − a‖²          mean over the batch and the action's dimensions
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+from diffclone.model import Batch, Dims, Losses, Method, Parts, Training
+from diffclone.nn import MLP, Network
+from diffclone.rng import Rng
+from diffclone.shapes import Act, Obs, Scalars
+
+
+@final
+@dataclass(frozen=True)
+class BC(Method[MLP]):
+    """Regress the expert's action on the state."""
+
+    training: Training = Training(updates=50_000, lr=1e-4, eps=1e-12)
+    network: Network = Network()
+    """π."""
+
+    def init(self, dims: Dims, rng: Rng) -> MLP:
+        """π's weights."""
+        return MLP(dims.obs, dims.act, self.network, rng)
+
+    def loss(self, weights: MLP, batch: Batch, rng: Rng, parts: Parts) -> Losses:
+        """L_BC."""
+        act = weights(batch.obs)
+        bc = imitation_loss(act, batch.act)
+        return Losses(bc, {"L_BC": bc}, imitated=act)
+
+    def act(self, weights: MLP, obs: Obs, rng: Rng) -> Act:
+        """π(s)."""
+        return weights(obs)
+
+
+def imitation_loss(act: Act, expert_act: Act) -> Scalars:
+    """L_BC, one number a member."""
+    return (act - expert_act).square().mean((-2, -1))

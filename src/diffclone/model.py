@@ -1,0 +1,136 @@
+"""What everything learnable is: a frozen value of settings that can make weights and say how wrong they are."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, final
+
+from torch import Tensor, nn
+
+from diffclone.errors import InvalidSettings
+from diffclone.rng import Rng
+from diffclone.shapes import Act, Costs, Obs, Scalars
+
+W = TypeVar("W", bound=nn.Module)
+"""The kind of weights a model has."""
+
+Parts: TypeAlias = Mapping[str, nn.Module]
+"""Weights of the models that another one needs, by name."""
+
+
+@final
+@dataclass(frozen=True)
+class Training:
+    """How a model's weights are found."""
+
+    updates: int = 20_000
+    """Gradient updates."""
+    batch: int = 128
+    """Pairs an update, drawn with replacement."""
+    lr: float = 1e-4
+    """Adam's learning rate."""
+    decay: Literal["linear", "constant"] = "linear"
+    """Whether the learning rate falls to zero over the updates."""
+    clip: float | None = 0.5
+    """Largest norm of a member's gradient; none for no limit."""
+    eps: float = 1e-8
+    """Adam's epsilon."""
+    ema: float | None = None
+    """If set, the result is the moving average of the weights with this decay."""
+
+    def __post_init__(self) -> None:
+        if self.updates < 1 or self.batch < 1:
+            raise InvalidSettings(f"updates and batch must be at least 1; they are {self.updates} and {self.batch}.")
+        if not self.lr > 0 or not self.eps > 0 or (self.clip is not None and not self.clip > 0):
+            raise InvalidSettings(f"lr, eps and clip must be above 0; they are {self.lr}, {self.eps}, {self.clip}.")
+        if self.ema is not None and not 0 < self.ema < 1:
+            raise InvalidSettings(f"ema must lie between 0 and 1; it is {self.ema}.")
+
+
+@final
+@dataclass(frozen=True)
+class Dims:
+    """Sizes of one pair."""
+
+    obs: int
+    act: int
+
+
+@final
+@dataclass(frozen=True)
+class Batch:
+    """Normalised pairs, and what the policy answers to them where a part trained alongside needs it."""
+
+    obs: Obs
+    act: Act
+    imitated: Act | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Losses:
+    """What a model's `loss` returns."""
+
+    total: Scalars
+    """What is minimised, one number a member."""
+    logs: Mapping[str, Scalars] = field(default_factory=dict[str, Tensor])
+    """What is shown beside it."""
+    imitated: Act | None = None
+    """The policy's answers, for parts trained alongside it."""
+
+
+def stackable(default: float) -> Any:
+    """A field in which the members of one stack may differ."""
+    return field(default=default, metadata={"stackable": True})
+
+
+def judging(default: Any) -> Any:
+    """A field of a guide that matters when it judges, and not to its own weights."""
+    return field(default=default, metadata={"judging": True})
+
+
+@dataclass(frozen=True)
+class Model(ABC, Generic[W]):
+    """Settings that know how to make weights (`init`) and to judge them (`loss`)."""
+
+    training: Training = Training()
+    """How it is trained."""
+
+    def needs(self) -> Mapping[str, "Guide[Any]"]:
+        """Other models whose weights `loss` receives by these names."""
+        return {}
+
+    @abstractmethod
+    def init(self, dims: Dims, rng: Rng) -> W:
+        """Fresh weights, one set a member of `rng`."""
+
+    @abstractmethod
+    def loss(self, weights: W, batch: Batch, rng: Rng, parts: Parts) -> Losses:
+        """How wrong the weights are on a batch."""
+
+
+@dataclass(frozen=True)
+class Guide(Model[W]):
+    """Judges pairs: its cost is low where the expert acts."""
+
+    @property
+    def trained(self) -> Literal["before", "alongside"]:
+        """Whether the guide is fixed when the policy is trained, or learns from the policy's answers."""
+        return "before"
+
+    @abstractmethod
+    def draw(self, batch: int, dims: Dims, rng: Rng) -> Any:
+        """The randomness of one judgement of `batch` pairs; the same draw makes two judgements comparable."""
+
+    @abstractmethod
+    def cost(self, weights: W, obs: Obs, act: Act, draw: Any) -> Costs:
+        """One number a pair."""
+
+
+@dataclass(frozen=True)
+class Method(Model[W]):
+    """A model that acts."""
+
+    @abstractmethod
+    def act(self, weights: W, obs: Obs, rng: Rng) -> Act:
+        """Normalised observations to normalised actions."""

@@ -1,0 +1,5 @@
+"""Layers whose weights lead with a member axis: one program trains every member."""
+
+from diffclone.nn.layers import MLP, Denoiser, Linear, Network
+
+__all__ = ["MLP", "Denoiser", "Linear", "Network"]

@@ -1,0 +1,128 @@
+"""Linear layers and the two networks made of them. Weights are (members, in, out); inputs (…, batch, in)."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+from torch import Tensor, nn
+
+from diffclone.rng import Rng
+
+Activation = Literal["tanh", "relu"]
+Initialisation = Literal["default", "orthogonal"]
+TimeConditioning = Literal["table", "sinusoidal"]
+
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
+
+
+@final
+class Linear(nn.Module):
+    """x W + b, a matrix product a member."""
+
+    def __init__(self, fan_in: int, fan_out: int, rng: Rng, init: Initialisation = "default"):
+        super().__init__()
+        if init == "orthogonal":
+            weight, bias = orthogonal(fan_in, fan_out, rng) * math.sqrt(2), rng.uniform(1, fan_out) * 0
+        else:
+            bound = 1 / math.sqrt(fan_in)
+            weight = (2 * rng.uniform(fan_in, fan_out) - 1) * bound
+            bias = (2 * rng.uniform(1, fan_out) - 1) * bound
+        self.weight = nn.Parameter(weight)
+        self.bias = nn.Parameter(bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, batch, in) to (…, batch, out)."""
+        if x.dim() == 3 and x.shape[0] == self.weight.shape[0]:
+            return torch.baddbmm(self.bias, x, self.weight)
+        return x @ self.weight + self.bias
+
+
+def orthogonal(fan_in: int, fan_out: int, rng: Rng) -> Tensor:
+    """A random matrix a member with orthonormal columns, or rows where there are fewer of those."""
+    tall = rng.normal(max(fan_in, fan_out), min(fan_in, fan_out))
+    q, r = torch.linalg.qr(tall)
+    q = q * r.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]  # makes it uniform over all such matrices
+    return q if fan_in >= fan_out else q.mT.contiguous()
+
+
+@final
+@dataclass(frozen=True)
+class Network:
+    """The size and shape of a policy's network."""
+
+    width: int = 256
+    """Units of a hidden layer."""
+    depth: int = 3
+    """Hidden layers."""
+    activation: Activation = "tanh"
+    """Between layers; the output is linear."""
+    init: Initialisation = "orthogonal"
+    """Of hidden layers: orthogonal with gain √2 and no bias, or PyTorch's default. The last layer has the default."""
+
+
+@final
+class MLP(nn.Module):
+    """A plain multi-layer perceptron."""
+
+    def __init__(self, fan_in: int, fan_out: int, network: Network, rng: Rng):
+        super().__init__()
+        sizes = [fan_in] + [network.width] * network.depth
+        self.hidden = nn.ModuleList(
+            Linear(a, b, rng, network.init) for a, b in zip(sizes, sizes[1:], strict=False)
+        )
+        self.out = Linear(sizes[-1], fan_out, rng)
+        self.activation = ACTIVATIONS[network.activation]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, batch, in) to (…, batch, out)."""
+        for layer in self.hidden:
+            x = self.activation(layer(x))
+        return self.out(x)
+
+
+@final
+class Denoiser(nn.Module):
+    """Predicts the noise in x at diffusion step t: h ← relu(W h + e(t)), three times by default, then a linear output.
+
+    e(t) is a learned table a layer, as in the released code, or a learned map of sines and cosines of t.
+    """
+
+    def __init__(
+        self, size: int, steps: int, width: int, depth: int, conditioning: TimeConditioning, rng: Rng
+    ):
+        super().__init__()
+        sizes = [size] + [width] * depth
+        self.layers = nn.ModuleList(Linear(a, b, rng) for a, b in zip(sizes, sizes[1:], strict=False))
+        if conditioning == "table":
+            self.tables = nn.ParameterList(nn.Parameter(rng.normal(steps, width)) for _ in range(depth))
+            self.times = None
+        else:
+            self.times = nn.ModuleList(Linear(FREQUENCIES, width, rng) for _ in range(depth))
+            waves = sinusoids(steps).to(rng.device, rng.dtype)
+            self.register_buffer("waves", waves, persistent=False)
+        self.out = Linear(width, size, rng)
+
+    def forward(self, x: Tensor, t: Tensor) -> Tensor:
+        """x (…, rows, size) and t (…, rows) to the noise, (…, rows, size)."""
+        for k, layer in enumerate(self.layers):
+            x = torch.relu(layer(x) + self.embed(k, t))
+        return self.out(x)
+
+    def embed(self, layer: int, t: Tensor) -> Tensor:
+        """e(t) for one layer, (…, rows, width)."""
+        if self.times is not None:
+            waves: Tensor = self.waves  # pyright: ignore[reportAssignmentType]
+            return self.times[layer](waves[t])
+        return torch.take_along_dim(self.tables[layer], t[..., None], dim=-2)
+
+
+FREQUENCIES = 64
+
+
+def sinusoids(steps: int) -> Tensor:
+    """(steps, FREQUENCIES): sines and cosines of t / steps, from one wave over all steps to one wave over two."""
+    t = torch.arange(steps, dtype=torch.float64)[:, None] / steps
+    rates = 2 * math.pi * torch.logspace(0, math.log2(steps / 2), FREQUENCIES // 2, base=2, dtype=torch.float64)
+    return torch.cat([(t * rates).sin(), (t * rates).cos()], -1)

@@ -1,0 +1,164 @@
+"""A trained method that acts: observations of the world in, actions of the world out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self, TypeVar, final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from diffclone.data import Normaliser
+from diffclone.errors import InvalidData, InvalidFile
+from diffclone.files import read_json, read_tensors, write_json, write_tensors
+from diffclone.guides import GUIDES
+from diffclone.methods import METHODS
+from diffclone.model import Dims, Method
+from diffclone.records import versions
+from diffclone.rng import Rng
+from diffclone.settings import from_dict, to_dict
+from diffclone.training.members import Member, from_matrix, to_matrix
+
+Array = TypeVar("Array", Tensor, npt.NDArray[Any])
+
+FORMAT = 1
+"""Of the folder that `save` writes."""
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Policy:
+    """One member, or several that answer together. `policy[i]` is member i alone."""
+
+    method: Method[Any]
+    """Its settings."""
+    net: nn.Module
+    """Its weights, one set a member."""
+    normaliser: Normaliser
+    members: Sequence[Member]
+    """What tells the members apart."""
+    bounds: tuple[Tensor, Tensor] | None = None
+    """Lowest and highest action; answers are cut to them."""
+    data: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What it was trained on."""
+
+    @property
+    def dims(self) -> Dims:
+        """Sizes of observation and action."""
+        return Dims(len(self.normaliser.obs_mean), len(self.normaliser.act_mean))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.net.parameters()).device
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __getitem__(self, member: int) -> "Policy":
+        if not -len(self) <= member < len(self):
+            raise IndexError(f"member {member} was asked for; there are {len(self)}.")
+        return self.choose([member % len(self)])
+
+    def choose(self, members: Sequence[int]) -> "Policy":
+        """Some of the members, as a policy of their own."""
+        matrix = to_matrix(self.net)[list(members)]
+        net = self.method.init(self.dims, Rng([0])["init"]).to(matrix.device, matrix.dtype)
+        chosen = [self.members[m] for m in members]
+        return Policy(self.method, from_matrix(net, matrix), self.normaliser, chosen, self.bounds, self.data)
+
+    def __call__(self, obs: Array) -> Array:
+        """Act. An observation (size) gives an action, a batch (batch, size) gives a batch.
+
+        Several members give an action each, with members leading; they may be given (members, batch, size).
+        NumPy in, NumPy out; torch in, torch out.
+        """
+        x = (obs if isinstance(obs, Tensor) else torch.tensor(np.asarray(obs))).to(self.device, self.normaliser.obs_mean.dtype)
+        if not 1 <= x.dim() <= 3 or (x.dim() == 3 and x.shape[0] != len(self)):
+            raise InvalidData(
+                f"observations of shape {tuple(x.shape)} do not fit: give (size), (batch, size) "
+                f"or (members, batch, size) with {len(self)} members."
+            )
+        act = self.act(x.reshape((1,) * (3 - x.dim()) + x.shape))
+        act = act[:, 0] if x.dim() == 1 else act
+        act = act[0] if len(self) == 1 and x.dim() < 3 else act
+        return act if isinstance(obs, Tensor) else act.cpu().numpy()
+
+    def act(self, obs: Tensor) -> Tensor:
+        """(members or 1, batch, size) to (members, batch, size), in the world's numbers."""
+        with torch.no_grad():
+            seen = self.normaliser.normalise_obs(obs).expand(len(self), -1, -1)
+            chosen = self.method.act(self.net, seen, Rng([0] * len(self), device=self.device))
+            act = self.normaliser.restore_act(chosen)
+        return act if self.bounds is None else act.clamp(*self.bounds)
+
+    def predict(
+        self,
+        observation: npt.NDArray[Any],
+        state: None = None,
+        episode_start: npt.NDArray[np.bool_] | None = None,
+        deterministic: bool = True,  # noqa: FBT001, FBT002 (Stable-Baselines3's signature)
+    ) -> tuple[npt.NDArray[Any], None]:
+        """As Stable-Baselines3 has it, so that its tools can use a policy."""
+        del state, episode_start, deterministic
+        if len(self) != 1:
+            raise InvalidData(f"this policy has {len(self)} members; choose one: policy[0].predict(…).")
+        return self(observation), None
+
+    def save(self, folder: str | Path) -> None:
+        """Write `config.json` and `model.safetensors` into a new or empty folder."""
+        folder = Path(folder)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InvalidFile(f"{folder} exists already and is not overwritten. Choose another folder.")
+        tensors = {f"net.{name}": t for name, t in self.net.state_dict().items()}
+        tensors |= {f"normaliser.{name}": t for name, t in self.normaliser.tensors().items()}
+        if self.bounds is not None:
+            tensors |= {"bounds.low": self.bounds[0], "bounds.high": self.bounds[1]}
+        config = {
+            "format": FORMAT,
+            "method": to_dict(self.method, METHODS, GUIDES),
+            "members": list(self.members),
+            "observation_size": self.dims.obs,
+            "action_size": self.dims.act,
+            "data": self.data,
+            "versions": versions(),
+        }
+        write_tensors(folder / "model.safetensors", tensors, {"format": FORMAT})
+        write_json(folder / "config.json", config)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: torch.device | str = "cpu") -> Self:
+        """Read what `save` wrote; a mismatch names both sides."""
+        folder = Path(folder)
+        config = read_json(folder / "config.json")
+        if config.get("format") != FORMAT:
+            raise InvalidFile(
+                f"{folder} has format {config.get('format')}; this version of diffclone reads format {FORMAT}."
+            )
+        method = from_dict(Method[Any], config["method"], METHODS, GUIDES)
+        tensors, _ = read_tensors(folder / "model.safetensors")
+        dims, members = Dims(config["observation_size"], config["action_size"]), config["members"]
+        net = method.init(dims, Rng([0] * len(members))["init"])
+        expected = {f"net.{name}": t.shape for name, t in net.state_dict().items()}
+        expected |= {f"normaliser.obs_{k}": torch.Size([dims.obs]) for k in ("mean", "std")}
+        expected |= {f"normaliser.act_{k}": torch.Size([dims.act]) for k in ("mean", "std")}
+        for name, shape in expected.items():
+            found = tensors[name].shape if name in tensors else None
+            if found != shape:
+                raise InvalidFile(
+                    f"{folder}: config.json asks for {name} of shape {tuple(shape)}, model.safetensors has "
+                    f"{'none' if found is None else tuple(found)}."
+                )
+        dtype = tensors["normaliser.obs_mean"].dtype
+        net.to(dtype).load_state_dict({n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")})
+        parts = {n.removeprefix("normaliser."): t for n, t in tensors.items() if n.startswith("normaliser.")}
+        low, high = tensors.get("bounds.low"), tensors.get("bounds.high")
+        bounds = None if low is None or high is None else (low.to(device), high.to(device))
+        normaliser = Normaliser(**parts).to(device, dtype)
+        return cls(method, net.to(device), normaliser, members, bounds, config["data"])
+
+    def __repr__(self) -> str:
+        seeds = f"{len(self)} member{'s' * (len(self) != 1)}"
+        return f"Policy({type(self.method).__name__}, {seeds}, obs {self.dims.obs}, act {self.dims.act})"

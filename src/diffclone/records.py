@@ -1,0 +1,65 @@
+"""What was done and what came out, one line of JSON each. A number without its Record does not count."""
+
+import datetime
+import importlib.metadata
+import json
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self, final
+
+from diffclone.errors import InvalidFile
+
+
+def versions() -> dict[str, str]:
+    """Of everything that can move a number."""
+    found = {"python": platform.python_version()}
+    for package in ("diffclone", "torch", "numpy", "mujoco", "gymnasium"):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@final
+@dataclass(frozen=True)
+class Record:
+    """One training or one evaluation."""
+
+    kind: str
+    """"training" or "evaluation"."""
+    settings: Mapping[str, Any]
+    """Of the method, complete."""
+    members: list[dict[str, Any]]
+    """Seeds, and fields that vary."""
+    data: Mapping[str, Any]
+    """The demonstrations: fingerprint, sizes, where they come from."""
+    results: Mapping[str, Any]
+    """What was measured."""
+    device: str
+    seconds: float
+    """Wall clock."""
+    quick: bool = False
+    """A shortened run: never compared with the paper."""
+    versions: Mapping[str, str] = field(default_factory=versions)
+    when: str = field(
+        default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    )
+
+    def append_to(self, path: Path) -> None:
+        """Add one line."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(self)) + "\n")
+
+    @classmethod
+    def read_all(cls, path: Path) -> list[Self]:
+        """Every line of a file."""
+        if not path.exists():
+            raise InvalidFile(f"no such file: {path}.")
+        try:
+            return [cls(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines() if line]
+        except (json.JSONDecodeError, TypeError) as fault:
+            raise InvalidFile(f"{path} is not a file of Records ({fault}).") from None

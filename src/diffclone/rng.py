@@ -1,0 +1,145 @@
+"""Randomness by name. A number is a function of (seed, stream, update, call, position) and of nothing else.
+
+So a member draws the same numbers alone or in a stack, on a CPU or a GPU, in one go or resumed half-way; and there is no
+generator state to save. The function is SplitMix64 over a counter:
+
+    z = key(seed, stream) + (position + 1) · φ,   mixed by two multiplications and three shifts
+
+Drawing many updates at once is much cheaper than one at a time, so the numbers of a whole block of updates are made at
+the first call and handed out update by update. That changes the cost and nothing else.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+GOLDEN, MIX_1, MIX_2 = (c - (1 << 64) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+
+
+def shift_right(z: Tensor, bits: int) -> Tensor:
+    """Logical shift: torch's own keeps the sign."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def mix(z: Tensor) -> Tensor:
+    """SplitMix64's finaliser, wrapping as unsigned arithmetic does."""
+    z = (z ^ shift_right(z, 30)) * MIX_1
+    z = (z ^ shift_right(z, 27)) * MIX_2
+    return z ^ shift_right(z, 31)
+
+
+def hash_key(*parts: object) -> int:
+    """64 bits, signed, from any printable parts."""
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)
+
+
+class Clock:
+    """Which update it is: the first of a block (a tensor, so that a captured graph can move it) and the place in it."""
+
+    def __init__(self, device: torch.device):
+        self.first = torch.zeros((), dtype=torch.int64, device=device)
+        self.length = 1
+        self.place = 0
+        self.calls: dict[str, int] = {}
+        self.drawn: dict[tuple[object, ...], Tensor] = {}
+        self.tape: list[Tensor] | None = None
+
+    def start(self, first: Tensor, length: int) -> None:
+        """Begin a block of `length` updates."""
+        self.first, self.length, self.place = first, length, 0
+        self.calls.clear()
+        self.drawn.clear()
+
+    def tick(self) -> None:
+        """Go to the next update of the block."""
+        self.place += 1
+        self.calls.clear()
+
+    def draws(self) -> list[Tensor]:
+        """All that this update will draw, in order, known once an earlier update of the block has drawn it.
+
+        Laid as a `tape`, it is handed out call by call: what a compiled update needs, whose inputs must be tensors.
+        """
+        return [block[self.place] for block in self.drawn.values()]
+
+
+class Rng:
+    """One stream for every member. `rng["name"]` is a stream of its own, independent of all others."""
+
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        path: str = "",
+        clock: Clock | None = None,
+    ):
+        self.seeds = tuple(seeds)
+        self.device = torch.device(device)
+        self.dtype = dtype
+        self.path = path
+        self.clock = clock or Clock(self.device)
+        self._streams: dict[str, Rng] = {}
+        self._keys: dict[int, Tensor] = {}
+
+    def __getitem__(self, stream: str) -> "Rng":
+        if stream not in self._streams:
+            path = f"{self.path}/{stream}"
+            self._streams[stream] = Rng(
+                self.seeds, device=self.device, dtype=self.dtype, path=path, clock=self.clock
+            )
+        return self._streams[stream]
+
+    def normal(self, *shape: int) -> Tensor:
+        """Standard normal numbers, (members, *shape), by Box and Muller's transform."""
+        count = math.prod(shape)
+
+        def draw(call: int) -> Tensor:
+            z = self._bits((count + 1) // 2, call)
+            radius = (-2 * self._unit(shift_right(z, 41)).log()).sqrt()
+            angle = 2 * math.pi * self._unit(shift_right(z, 9) & ((1 << 23) - 1))
+            return torch.cat([radius * angle.cos(), radius * angle.sin()], -1)[..., :count]
+
+        return self._draw("normal", shape, draw)
+
+    def uniform(self, *shape: int) -> Tensor:
+        """Numbers in the open interval (0, 1), (members, *shape)."""
+        return self._draw(
+            "uniform", shape, lambda call: self._unit(shift_right(self._bits(math.prod(shape), call), 41))
+        )
+
+    def integers(self, high: int, *shape: int) -> Tensor:
+        """Whole numbers in 0 … high - 1, (members, *shape)."""
+
+        def draw(call: int) -> Tensor:
+            return shift_right(shift_right(self._bits(math.prod(shape), call), 32) * high, 32)
+
+        return self._draw(f"integers {high}", shape, draw)
+
+    def _unit(self, bits_23: Tensor) -> Tensor:
+        # 23 bits and a half are exact in float32, so neither 0 nor 1 can come out.
+        return (bits_23.to(self.dtype) + 0.5) * 2.0**-23
+
+    def _bits(self, count: int, call: int) -> Tensor:
+        if call not in self._keys:
+            keys = [hash_key(seed, self.path, call) for seed in self.seeds]
+            self._keys[call] = torch.tensor(keys, dtype=torch.int64, device=self.device)
+        update = self.clock.first + torch.arange(self.clock.length, device=self.device)
+        position = update[:, None] * count + torch.arange(1, count + 1, device=self.device)
+        return mix(self._keys[call][None, :, None] + position[:, None, :] * GOLDEN)
+
+    def _draw(self, kind: str, shape: tuple[int, ...], draw: Callable[[int], Tensor]) -> Tensor:
+        clock = self.clock
+        if clock.tape is not None:
+            return clock.tape.pop(0)
+        call = clock.calls.get(self.path, 0)
+        clock.calls[self.path] = call + 1
+        key = (self.path, call, kind, shape)
+        if key not in clock.drawn:
+            clock.drawn[key] = draw(call).reshape(clock.length, len(self.seeds), *shape)
+        return clock.drawn[key][clock.place]

@@ -1,0 +1,46 @@
+"""Settings as JSON and back: a settings object is the config, and a line of JSON is the object."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_origin, get_type_hints
+
+from diffclone.errors import InvalidSettings
+from diffclone.registry import Registry
+
+T = TypeVar("T")
+
+
+def to_dict(value: Any, *registries: Registry[Any]) -> Any:
+    """A settings object as plain values; an object of a registered class carries its name as `type`."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return value
+    fields = {f.name: to_dict(getattr(value, f.name), *registries) for f in dataclasses.fields(value)}
+    for registry in registries:
+        if type(value) in registry.values():
+            return {"type": registry.name_of(type(value)), **fields}
+    return fields
+
+
+def from_dict(cls: type[T], values: Mapping[str, Any], *registries: Registry[Any]) -> T:
+    """The inverse of `to_dict`. `cls` may be a base class where the values carry a `type`."""
+    values = dict(values)
+    if name := values.pop("type", None):
+        base = get_origin(cls) or cls
+        cls = next((r[name] for r in registries if name in r and issubclass(r[name], base)), cls)
+    hints = get_type_hints(cls)
+    if unknown := sorted(set(values) - set(hints)):
+        raise InvalidSettings(f"{cls.__name__} has no {', '.join(unknown)}; it has {', '.join(hints)}.")
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            values[key] = from_dict(hints[key], value, *registries)
+        elif isinstance(value, list):
+            values[key] = tuple(value)
+    return cls(**values)
+
+
+def differences(a: Any, b: Any, path: str = "") -> list[str]:
+    """Where two JSON values differ, as `path: a != b`."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        keys = [*a, *(key for key in b if key not in a)]
+        return [d for k in keys for d in differences(a.get(k), b.get(k), f"{path}.{k}" if path else str(k))]
+    return [] if a == b else [f"{path}: {a} != {b}"]

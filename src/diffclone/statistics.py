@@ -1,0 +1,48 @@
+"""Intervals and comparisons, in NumPy. All at 95 %."""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+Z_95 = 1.959963984540054
+RESAMPLES = 4000
+
+Interval = tuple[float, float]
+Table = npt.NDArray[np.floating] | npt.NDArray[np.bool_]
+"""(seeds, starts): one outcome for each member on each start."""
+
+
+def wilson(successes: int, trials: int) -> Interval:
+    """Wilson's score interval of a rate."""
+    rate, z2 = successes / trials, Z_95**2
+    middle = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = Z_95 / (1 + z2 / trials) * math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def mean_interval(outcomes: Table) -> Interval:
+    """Of the mean over seeds and starts, resampling both: another seed, and other starts, would give other numbers.
+
+    A single seed's rate has Wilson's interval instead; so have outcomes that never vary, over their starts alone.
+    """
+    outcomes = np.atleast_2d(outcomes)
+    seeds, starts = outcomes.shape
+    if outcomes.dtype == np.bool_ and (seeds == 1 or outcomes.min() == outcomes.max()):
+        return wilson(round(float(outcomes.mean()) * starts), starts)
+    low, high = np.quantile(_resampled_means(outcomes), (0.025, 0.975))
+    return float(low), float(high)
+
+
+def difference_interval(ours: Table, theirs: Table) -> Interval:
+    """Of the difference of two means on the same starts and seeds."""
+    return mean_interval(np.atleast_2d(ours).astype(np.float64) - np.atleast_2d(theirs).astype(np.float64))
+
+
+def _resampled_means(outcomes: Table) -> npt.NDArray[np.float64]:
+    rng = np.random.default_rng(0)
+    seeds, starts = outcomes.shape
+    # Weights of a bootstrap are multinomial counts, so a resampled mean is a bilinear form.
+    by_seed = rng.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES) / seeds
+    by_start = rng.multinomial(starts, np.full(starts, 1 / starts), RESAMPLES) / starts
+    return np.einsum("rs,st,rt->r", by_seed, outcomes.astype(np.float64), by_start, optimize=True)

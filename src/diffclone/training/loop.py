@@ -1,0 +1,150 @@
+"""The one loop. Train what a model needs, then the model; a generator of Progress whose value is the result."""
+
+import time
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from diffclone.guides import GUIDES
+from diffclone.model import Dims, Guide, Model
+from diffclone.rng import Rng
+from diffclone.settings import to_dict
+from diffclone.training.checkpoint import Checkpoint, GuideCache, guide_identity
+from diffclone.training.members import Stack, from_matrix, to_matrix
+from diffclone.training.step import BLOCK, Pairs, Part, Updates
+
+REPORTS = 400
+"""Reports a stage: enough for a smooth curve, few enough to cost nothing."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Progress:
+    """How far a stage of training is."""
+
+    stage: str
+    """What is being trained: "guide" or "policy"."""
+    update: int
+    """Updates done."""
+    updates: int
+    """Updates of the whole stage."""
+    losses: Mapping[str, npt.NDArray[np.float64]]
+    """Means since the last report, one number a member."""
+    seconds: float
+    """Spent on this stage so far."""
+    rate: float
+    """Updates a second."""
+
+    @property
+    def remaining_seconds(self) -> float:
+        """Until the stage ends, at the rate so far."""
+        return (self.updates - self.update) / self.rate if self.rate else float("inf")
+
+
+@final
+@dataclass(frozen=True)
+class Trained:
+    """What training gives."""
+
+    net: nn.Module
+    """Weights of the model, one set a member."""
+    parts: Mapping[str, nn.Module]
+    """Weights of what it needed; one set, or one a member."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Session:
+    """Where and on what training happens."""
+
+    pairs: Pairs
+    dims: Dims
+    about: Mapping[str, Any]
+    """What the data is: part of the identity of everything trained on it."""
+    device: torch.device = torch.device("cpu")
+    dtype: torch.dtype = torch.float32
+    checkpoints: Path | None = None
+    """Folder of checkpoints; none to keep no state."""
+    cache: GuideCache | None = None
+    """Guides trained before."""
+    identity: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What else a checkpoint must agree in."""
+
+
+def train(model: Model[Any], stack: Stack, session: Session) -> Generator[Progress, None, Trained]:
+    """Train the model's parts, then every member of the model."""
+    needed: dict[str, nn.Module] = {}
+    for name, guide in model.needs().items():
+        if guide.trained == "before":
+            needed[name] = yield from train_guide(name, guide, stack, session)
+    net, alongside = yield from train_stage("policy", model, stack, needed, session)
+    return Trained(net, {**needed, **alongside})
+
+
+def train_guide(
+    name: str, guide: Guide[Any], stack: Stack, session: Session
+) -> Generator[Progress, None, nn.Module]:
+    """One guide a seed, from the cache where it has them. Members that differ in other fields share it."""
+    identity = guide_identity(guide, to_dict(guide, GUIDES), session.about)
+    rows: dict[int, Tensor] = {}
+    if session.cache is not None:
+        found = {seed: session.cache.load(identity, seed) for seed in stack.seeds}
+        rows = {seed: row for seed, row in found.items() if row is not None}
+    if missing := tuple(seed for seed in stack.seeds if seed not in rows):
+        net, _ = yield from train_stage(name, guide, Stack(missing, {}), {}, session)
+        for seed, row in zip(missing, to_matrix(net), strict=True):
+            rows[seed] = row
+            if session.cache is not None:
+                session.cache.save(identity, seed, row)
+    # One guide serves all members by broadcasting; several are laid out along the member axis.
+    seeds = stack.seeds if len(stack.seeds) == 1 else stack.member_seeds
+    matrix = torch.stack([rows[seed].to(session.device, session.dtype) for seed in seeds])
+    net = guide.init(session.dims, Rng([0], device=session.device, dtype=session.dtype)["init"])
+    return from_matrix(net, matrix).requires_grad_(requires_grad=False)
+
+
+def train_stage(
+    stage: str, model: Model[Any], stack: Stack, fixed: Mapping[str, nn.Module], session: Session
+) -> Generator[Progress, None, tuple[nn.Module, dict[str, nn.Module]]]:
+    """All updates of one model and of the parts trained alongside it."""
+    seeds, total = stack.member_seeds, model.training.updates
+    rng = Rng(seeds, device=session.device, dtype=session.dtype, path=stage)
+    # Weights are made on the CPU, so that a GPU starts from the very same ones.
+    make = Rng(seeds, dtype=session.dtype, path=stage)
+    spread = stack.spread(model, session.device, session.dtype)
+
+    def part(model: Model[Any], stream: Rng) -> Part:
+        return Part(model, model.init(session.dims, stream["init"]).to(session.device), total)
+
+    alongside = {
+        name: part(guide, make[name]) for name, guide in model.needs().items() if guide.trained == "alongside"
+    }
+    updates = Updates(part(spread, make), alongside, fixed, session.pairs, rng)
+    checkpoint = None
+    if session.checkpoints is not None:
+        identity = {**session.identity, "stage": stage, "seeds": list(seeds), **session.about}
+        checkpoint = Checkpoint(session.checkpoints / f"{stage}.safetensors", identity)
+        checkpoint.restore(updates)
+
+    begun, done = time.monotonic(), int(updates.done)
+    first, every = done, max(BLOCK, total // REPORTS // BLOCK * BLOCK)
+    try:
+        while done < total:
+            count = min(every - done % every, total - done)
+            losses = {name: means.numpy() for name, means in updates.run(count).items()}
+            done += count
+            seconds = time.monotonic() - begun
+            yield Progress(stage, done, total, losses, seconds, (done - first) / seconds)
+            if checkpoint is not None:
+                checkpoint.save_if_due(updates)
+    finally:
+        # Also when the caller stops half-way: the generator is then closed at a yield, between two updates.
+        if checkpoint is not None and done > first:
+            checkpoint.save(updates)
+    return updates.main.result(), {name: p.result() for name, p in updates.alongside.items()}

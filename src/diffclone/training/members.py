@@ -1,0 +1,83 @@
+"""Members: models that differ in their seed, or in a field marked stackable, and train as one stack."""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar, final
+
+import torch
+from torch import Tensor, nn
+
+from diffclone.errors import InvalidSettings
+from diffclone.model import Model
+
+M = TypeVar("M", bound=Model[Any])
+Net = TypeVar("Net", bound=nn.Module)
+
+Member = dict[str, int | float]
+"""What tells a member from the others: its seed, and the fields that vary."""
+
+
+@final
+@dataclass(frozen=True)
+class Stack:
+    """Every combination of seeds and varied fields, the seeds changing fastest."""
+
+    seeds: tuple[int, ...]
+    vary: Mapping[str, tuple[float, ...]]
+
+    @classmethod
+    def of(cls, model: Model[Any], seeds: Sequence[int], vary: Mapping[str, Sequence[float]] | None) -> Self:
+        """Checked against the model's fields."""
+        allowed = [f.name for f in dataclasses.fields(model) if f.metadata.get("stackable")]
+        for name, values in (vary or {}).items():
+            if name not in allowed or not len(values):
+                raise InvalidSettings(
+                    f"members of {type(model).__name__} cannot vary in {name!r} over {list(values)}; "
+                    f"fields that can vary: {', '.join(allowed) or 'none'}, with at least one value."
+                )
+        if not len(seeds) or len(set(seeds)) != len(seeds):
+            raise InvalidSettings(f"seeds must be different, and at least one; they are {list(seeds)}.")
+        return cls(tuple(seeds), {k: tuple(float(v) for v in values) for k, values in (vary or {}).items()})
+
+    @property
+    def members(self) -> list[Member]:
+        """One entry a member, in the order of the member axis."""
+        grid = itertools.product(*self.vary.values())
+        return [
+            {"seed": seed, **dict(zip(self.vary, values, strict=True))} for values in grid for seed in self.seeds
+        ]
+
+    @property
+    def member_seeds(self) -> tuple[int, ...]:
+        """The seed of each member."""
+        return tuple(int(member["seed"]) for member in self.members)
+
+    def spread(self, model: M, device: torch.device, dtype: torch.dtype) -> M:
+        """The model with one number a member in each varied field."""
+        columns = {
+            name: torch.tensor([float(m[name]) for m in self.members], dtype=dtype, device=device)
+            for name in self.vary
+        }
+        return dataclasses.replace(model, **columns)
+
+
+def to_matrix(net: nn.Module) -> Tensor:
+    """Move all weights of a net into one (members, numbers) matrix, of which its parameters become views.
+
+    A member is then a row: clipping, Adam, averaging, saving and choosing members are each one operation.
+    """
+    members = next(net.parameters()).shape[0]
+    matrix = torch.cat([p.detach().reshape(members, -1) for p in net.parameters()], 1)
+    from_matrix(net, matrix)
+    return matrix
+
+
+def from_matrix(net: Net, matrix: Tensor) -> Net:
+    """Make the parameters of a net views of this matrix, whatever members they had before."""
+    shapes = [p.shape[1:] for p in net.parameters()]
+    columns = matrix.split([shape.numel() for shape in shapes], dim=1)
+    for parameter, column, shape in zip(net.parameters(), columns, shapes, strict=True):
+        parameter.data = column.unflatten(1, shape)
+    return net
