@@ -63,7 +63,14 @@ def fit(
         progress: called some hundred times with how far training is.
     """
     return fit_fully(
-        method, demos, seeds=seeds, vary=vary, device=device, checkpoints=checkpoints, cache=cache, progress=progress
+        method,
+        demos,
+        seeds=seeds,
+        vary=vary,
+        device=device,
+        checkpoints=checkpoints,
+        cache=cache,
+        progress=progress,
     ).policy
 
 
@@ -91,7 +98,7 @@ def fit_fully(
     session = Session(
         pairs,
         Dims(demos.obs.shape[1], demos.act.shape[1]),
-        {"demonstrations": demos.fingerprint, "normaliser": "z-score"},
+        {"demonstrations": demos.fingerprint, "normaliser": "z-score", "precision": str(dtype)},
         where,
         dtype,
         None if checkpoints is None else Path(checkpoints),

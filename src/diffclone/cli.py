@@ -81,10 +81,17 @@ class Collect:
 
         task = TASKS[self.task]
         if self.out.exists():
-            raise InvalidSettings(f"{self.out} exists already and is not overwritten. Choose another name or remove it.")
+            raise InvalidSettings(
+                f"{self.out} exists already and is not overwritten. Choose another name or remove it."
+            )
         expert = task.expert()
         command = f"diffclone collect {self.task} --episodes {self.episodes} --seed {self.seed}"
-        meta = {"task": task.name, "expert": type(expert).__name__, "versions": versions(), "command": command}
+        meta = {
+            "task": task.name,
+            "expert": type(expert).__name__,
+            "versions": versions(),
+            "command": command,
+        }
         env = task.make(1, **expert.env_options)
         with bars() as show:
             demos = collect(
@@ -136,7 +143,11 @@ class Train:
         task, demos = find_demonstrations(self.data, self.task)
         if self.seeds < 1:
             raise InvalidSettings(f"at least one seed is needed; {self.seeds} were asked for.")
-        with tensorboard_writer(self.out, wanted=self.tensorboard) as write, bars() as show, between_updates() as stop:
+        with (
+            tensorboard_writer(self.out, wanted=self.tensorboard) as write,
+            bars() as show,
+            between_updates() as stop,
+        ):
 
             def progress(now: Progress) -> None:
                 show.training(self.method, now)
@@ -183,7 +194,9 @@ class Evaluate:
         policy = run.policy()
         task = self.task or run.identity()["task"]
         if task is None:
-            raise InvalidSettings(f"{self.run_folder} was trained on a file of no known task; say --task NAME.")
+            raise InvalidSettings(
+                f"{self.run_folder} was trained on a file of no known task; say --task NAME."
+            )
         with bars() as show:
             scores = evaluate(
                 policy,
@@ -291,11 +304,17 @@ def dispatch(argv: list[str]) -> None:
             "TrainWithSettings",
             [
                 ("command", Annotated[Train, tyro.conf.arg(name="")]),
-                ("settings", Annotated[type(method), tyro.conf.arg(name="")], dataclasses.field(default=method)),
+                (
+                    "settings",
+                    Annotated[type(method), tyro.conf.arg(name="")],
+                    dataclasses.field(default=method),
+                ),
             ],
             frozen=True,
         )
-        chosen: Any = tyro.cli(both, prog="diffclone train", description=Train.__doc__, args=rest, registry=rules)
+        chosen: Any = tyro.cli(
+            both, prog="diffclone train", description=Train.__doc__, args=rest, registry=rules
+        )
         chosen.command.run(chosen.settings)
     else:
         tyro.cli(command_type, prog=f"diffclone {name}", args=rest, registry=rules).run()
@@ -359,7 +378,9 @@ def between_updates() -> Iterator[Callable[[], None]]:
 
     def stop() -> None:
         if asked:
-            raise KeyboardInterrupt("interrupted. The checkpoint is kept; the same command goes on from there.")
+            raise KeyboardInterrupt(
+                "interrupted. The checkpoint is kept; the same command goes on from there."
+            )
 
     before = signal.signal(signal.SIGINT, handle)
     try:
@@ -398,7 +419,9 @@ def scalar_rule() -> tyro.constructors.ConstructorRegistry:
     rules = tyro.constructors.ConstructorRegistry()
 
     @rules.primitive_rule
-    def rule(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:  # pyright: ignore[reportUnusedFunction]
+    def rule(
+        info: tyro.constructors.PrimitiveTypeInfo,
+    ) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:  # pyright: ignore[reportUnusedFunction]
         if info.type != Scalar:
             return None
         return tyro.constructors.PrimitiveConstructorSpec(
@@ -410,6 +433,7 @@ def scalar_rule() -> tyro.constructors.ConstructorRegistry:
         )
 
     return rules
+
 
 if __name__ == "__main__":
     main()

@@ -7,7 +7,14 @@ from contextlib import contextmanager
 from typing import Any, final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 from diffclone.training import Progress as TrainingProgress
@@ -51,9 +58,13 @@ class Bars:
 
     def training(self, name: str, now: TrainingProgress) -> None:
         """Move the bar of a stage of training."""
-        losses = "  ".join(f"{key} {values.mean():.4f}" for key, values in now.losses.items() if key != "loss")
+        losses = "  ".join(
+            f"{key} {values.mean():.4f}" for key, values in now.losses.items() if key != "loss"
+        )
         members = len(next(iter(now.losses.values())))
-        self.update(f"{name}: {now.stage} × {members}", now.update, now.updates, f"{now.rate:.0f}/s  {losses}")
+        self.update(
+            f"{name}: {now.stage} × {members}", now.update, now.updates, f"{now.rate:.0f}/s  {losses}"
+        )
 
 
 @contextmanager

@@ -1,10 +1,10 @@
 """Denoising diffusion: the equations, once.
 
-    β_t   = β_min + (β_max − β_min) · sigmoid(−6 … 6)                    t = 0 … T − 1
-    ᾱ_t   = Π_{s ≤ t} (1 − β_s)
-    x_t   = √ᾱ_t · x + √(1 − ᾱ_t) · ε,          ε ~ N(0, I)              noising
-    L     = mean over dimensions of (ε − ε̂(x_t, t))²                     denoising error
-    x_t₋₁ = (x_t − β_t / √(1 − ᾱ_t) · ε̂) / √(1 − β_t) + √β_t · z         ancestral step, z ~ N(0, I), none at t = 0
+β_t   = β_min + (β_max − β_min) · sigmoid(−6 … 6)                    t = 0 … T − 1
+ᾱ_t   = Π_{s ≤ t} (1 − β_s)
+x_t   = √ᾱ_t · x + √(1 − ᾱ_t) · ε,          ε ~ N(0, I)              noising
+L     = mean over dimensions of (ε − ε̂(x_t, t))²                     denoising error
+x_t₋₁ = (x_t − β_t / √(1 − ᾱ_t) · ε̂) / √(1 − β_t) + √β_t · z         ancestral step, z ~ N(0, I), none at t = 0
 """
 
 from typing import final
@@ -39,7 +39,11 @@ class Diffusion(nn.Module):
         self.denoiser = denoiser
         alpha_bar = torch.cumprod(1 - beta, 0)
         like = next(denoiser.parameters())
-        for name, values in {"beta": beta, "signal": alpha_bar.sqrt(), "noise": (1 - alpha_bar).sqrt()}.items():
+        for name, values in {
+            "beta": beta,
+            "signal": alpha_bar.sqrt(),
+            "noise": (1 - alpha_bar).sqrt(),
+        }.items():
             self.register_buffer(name, values.to(like), persistent=False)
 
     def noised(self, x: Rows, t: Steps, eps: Rows) -> Rows:

@@ -13,8 +13,10 @@ class InvalidSettings(DiffcloneError, ValueError):
     """Settings that contradict each other or the data."""
 
 
-class UnknownName(DiffcloneError, LookupError):
+class UnknownName(DiffcloneError, KeyError):
     """A task, method, guide or preset that is not registered."""
+
+    __str__ = Exception.__str__  # a KeyError would show its message in quotes
 
 
 class InvalidFile(DiffcloneError, ValueError):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TypeVar, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +75,9 @@ class Policy:
         Several members give an action each, with members leading; they may be given (members, batch, size).
         NumPy in, NumPy out; torch in, torch out.
         """
-        x = (obs if isinstance(obs, Tensor) else torch.tensor(np.asarray(obs))).to(self.device, self.normaliser.obs_mean.dtype)
+        x = (obs if isinstance(obs, Tensor) else torch.tensor(np.asarray(obs))).to(
+            self.device, self.normaliser.obs_mean.dtype
+        )
         if not 1 <= x.dim() <= 3 or (x.dim() == 3 and x.shape[0] != len(self)):
             raise InvalidData(
                 f"observations of shape {tuple(x.shape)} do not fit: give (size), (batch, size) "
@@ -129,7 +131,7 @@ class Policy:
         write_json(folder / "config.json", config)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: torch.device | str = "cpu") -> Self:
+    def load(cls, folder: str | Path, *, device: torch.device | str = "cpu") -> "Policy":
         """Read what `save` wrote; a mismatch names both sides."""
         folder = Path(folder)
         config = read_json(folder / "config.json")
@@ -152,7 +154,9 @@ class Policy:
                     f"{'none' if found is None else tuple(found)}."
                 )
         dtype = tensors["normaliser.obs_mean"].dtype
-        net.to(dtype).load_state_dict({n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")})
+        net.to(dtype).load_state_dict(
+            {n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")}
+        )
         parts = {n.removeprefix("normaliser."): t for n, t in tensors.items() if n.startswith("normaliser.")}
         low, high = tensors.get("bounds.low"), tensors.get("bounds.high")
         bounds = None if low is None or high is None else (low.to(device), high.to(device))

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self, final
+from typing import Any, final
 
 from diffclone.errors import InvalidFile
 
@@ -55,7 +55,7 @@ class Record:
             file.write(json.dumps(asdict(self)) + "\n")
 
     @classmethod
-    def read_all(cls, path: Path) -> list[Self]:
+    def read_all(cls, path: Path) -> list["Record"]:
         """Every line of a file."""
         if not path.exists():
             raise InvalidFile(f"no such file: {path}.")

@@ -20,8 +20,10 @@ class Registry(Mapping[str, T], Generic[T]):
     def __getitem__(self, name: str) -> T:
         if name not in self._entries:
             nearest = difflib.get_close_matches(name, self._entries, n=1, cutoff=0.5)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-            raise UnknownName(f"unknown {self.kind} {name!r}{hint} Known: {', '.join(sorted(self._entries))}.")
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+            raise UnknownName(
+                f"unknown {self.kind} {name!r}{hint} Known: {', '.join(sorted(self._entries))}."
+            )
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:

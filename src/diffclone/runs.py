@@ -1,10 +1,10 @@
 """A run: one training in one folder, with everything needed to continue, use and check it.
 
-    run.json            what is trained, on what: the identity of the run
-    metrics.jsonl       losses, a line a report
-    checkpoints/        the state of each stage
-    policy/             the result
-    records.jsonl       one Record of the training, one of each evaluation
+run.json            what is trained, on what: the identity of the run
+metrics.jsonl       losses, a line a report
+checkpoints/        the state of each stage
+policy/             the result
+records.jsonl       one Record of the training, one of each evaluation
 """
 
 import json
@@ -52,7 +52,9 @@ class Run:
     def policy(self, device: str = "cpu") -> Policy:
         """The trained policy."""
         if not (self.folder / "run.json").exists():
-            raise InvalidFile(f"{self.folder} is not a run: it has no run.json. Make one with: diffclone train.")
+            raise InvalidFile(
+                f"{self.folder} is not a run: it has no run.json. Make one with: diffclone train."
+            )
         if not self.finished:
             raise InvalidFile(
                 f"{self.folder} has not finished training. Give the same `diffclone train` again to continue it."
@@ -75,7 +77,9 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> Run:
                 f"{folder} holds another run ({'; '.join(found[:3])}). Nothing was changed; choose another --out."
             )
     elif folder.exists() and any(folder.iterdir()):
-        raise InvalidFile(f"{folder} is not empty and holds no run. Nothing was changed; choose another --out.")
+        raise InvalidFile(
+            f"{folder} is not empty and holds no run. Nothing was changed; choose another --out."
+        )
     else:
         write_json(folder / "run.json", identity)
     return Run(folder)

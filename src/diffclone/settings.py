@@ -2,12 +2,10 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_origin, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 from diffclone.errors import InvalidSettings
 from diffclone.registry import Registry
-
-T = TypeVar("T")
 
 
 def to_dict(value: Any, *registries: Registry[Any]) -> Any:
@@ -21,12 +19,13 @@ def to_dict(value: Any, *registries: Registry[Any]) -> Any:
     return fields
 
 
-def from_dict(cls: type[T], values: Mapping[str, Any], *registries: Registry[Any]) -> T:
+def from_dict(cls: Any, values: Mapping[str, Any], *registries: Registry[Any]) -> Any:
     """The inverse of `to_dict`. `cls` may be a base class where the values carry a `type`."""
     values = dict(values)
     if name := values.pop("type", None):
         base = get_origin(cls) or cls
-        cls = next((r[name] for r in registries if name in r and issubclass(r[name], base)), cls)
+        registry = next(r for r in registries if all(issubclass(entry, base) for entry in r.values()))
+        cls = registry[name]
     hints = get_type_hints(cls)
     if unknown := sorted(set(values) - set(hints)):
         raise InvalidSettings(f"{cls.__name__} has no {', '.join(unknown)}; it has {', '.join(hints)}.")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,10 @@ class Demonstrations:
 
     def __post_init__(self) -> None:
         if len(self.obs) == 0 or len(self.episode_ends) == 0:
-            raise InvalidData("there are no demonstrations: 0 steps. At least one episode of one step is needed.")
+            raise InvalidData(
+                f"there are no demonstrations: {len(self.obs)} steps in {len(self.episode_ends)} episodes. "
+                "At least one episode of one step is needed."
+            )
         if len(self.obs) != len(self.act):
             raise InvalidData(
                 f"observations and actions differ in length: {len(self.obs)} != {len(self.act)}. "
@@ -54,7 +57,7 @@ class Demonstrations:
         episode_ends: npt.ArrayLike | None = None,
         done: npt.ArrayLike | None = None,
         meta: Mapping[str, Any] | None = None,
-    ) -> Self:
+    ) -> "Demonstrations":
         """From anything array-like. Say where episodes end by `episode_ends`, or by `done` flags, one a step."""
         obs, act = _matrix("obs", obs), _matrix("act", act)
         if (episode_ends is None) == (done is None):
@@ -77,7 +80,7 @@ class Demonstrations:
         return cls(obs, act, np.array(ends, dtype=np.int64), dict(meta or {}))
 
     @classmethod
-    def load(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path) -> "Demonstrations":
         """Read a file; its format is known by its suffix (.npz, .pt)."""
         from diffclone.data.formats import READERS
 
@@ -85,7 +88,9 @@ class Demonstrations:
         if not path.exists():
             raise InvalidData(f"no such file: {path}.")
         if path.is_dir() or path.suffix not in READERS:
-            raise InvalidData(f"cannot tell the format of {path}; known are files named *{', *'.join(READERS)}.")
+            raise InvalidData(
+                f"cannot tell the format of {path}; known are files named *{', *'.join(READERS)}."
+            )
         if path.stat().st_size == 0:
             raise InvalidData(f"{path} is empty (0 bytes).")
         arrays = READERS[path.suffix](path)
@@ -138,7 +143,7 @@ class Demonstrations:
         for end, length in zip(self.episode_ends, self.lengths, strict=True):
             yield self.obs[end - length : end], self.act[end - length : end]
 
-    def take(self, episodes: Sequence[int]) -> Self:
+    def take(self, episodes: Sequence[int]) -> "Demonstrations":
         """Only these episodes, in this order."""
         every = list(self.episodes())
         if not len(episodes) or not all(0 <= e < len(every) for e in episodes):
@@ -151,7 +156,7 @@ class Demonstrations:
             {**self.meta, "episodes_taken": len(chosen)},
         )
 
-    def split(self, fraction: float, *, seed: int = 0) -> tuple[Self, Self]:
+    def split(self, fraction: float, *, seed: int = 0) -> tuple["Demonstrations", "Demonstrations"]:
         """Two sets of whole episodes, the second with `fraction` of them: neighbours in time never part."""
         held_out = round(fraction * self.num_episodes)
         if not 0 < held_out < self.num_episodes:
@@ -162,7 +167,7 @@ class Demonstrations:
         order = np.random.default_rng(seed).permutation(self.num_episodes)
         return self.take(np.sort(order[held_out:]).tolist()), self.take(np.sort(order[:held_out]).tolist())
 
-    def subsample(self, fraction: float, *, seed: int = 0) -> Self:
+    def subsample(self, fraction: float, *, seed: int = 0) -> "Demonstrations":
         """A random `fraction` of the episodes, at least one."""
         if not 0 < fraction <= 1:
             raise InvalidData(f"fraction must be above 0 and at most 1; it is {fraction:g}.")
@@ -187,7 +192,10 @@ def _few(values: Sequence[int] | npt.NDArray[np.int64]) -> str:
 
 
 def _matrix(name: str, values: npt.ArrayLike) -> Floats:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InvalidData(f"{name} must be (steps, size); its rows differ in length.") from None
     if array.dtype == object or not np.issubdtype(array.dtype, np.number):
         raise InvalidData(f"{name} must hold numbers; it holds {array.dtype}.")
     if name == "act" and array.ndim == 1:

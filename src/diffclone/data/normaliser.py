@@ -7,7 +7,7 @@ A dimension that never varies in the demonstrations carries no information: its 
 """
 
 from dataclasses import dataclass
-from typing import Self, final
+from typing import final
 
 import torch
 from torch import Tensor
@@ -30,16 +30,16 @@ class Normaliser:
     act_std: Tensor
 
     @classmethod
-    def from_demonstrations(cls, demos: Demonstrations) -> Self:
+    def from_demonstrations(cls, demos: Demonstrations) -> "Normaliser":
         """The statistics of these demonstrations (standard deviations with n − 1, as the released code)."""
         return cls(*_statistics(demos.obs), *_statistics(demos.act))
 
     @classmethod
-    def identity(cls, obs: int, act: int) -> Self:
+    def identity(cls, obs: int, act: int) -> "Normaliser":
         """Leaves numbers as they are (but for the limit on states)."""
         return cls(torch.zeros(obs), torch.ones(obs), torch.zeros(act), torch.ones(act))
 
-    def to(self, device: torch.device | str, dtype: torch.dtype) -> Self:
+    def to(self, device: torch.device | str, dtype: torch.dtype) -> "Normaliser":
         """The same on another device or in another precision."""
         return type(self)(*(t.to(device, dtype) for t in self.tensors().values()))
 

@@ -1,8 +1,8 @@
 """A diffusion model of p(s, a): the cost of a pair is how badly its noise is told from it.
 
-    x          = [s, a]
-    cost(s, a) = 1/K Σ_k mean over dimensions of (ε_k − ε̂(x_{t_k}, t_k))²          K draws of (t, ε)
-    L_diff     = E cost(s, a)                                                       over expert pairs
+x          = [s, a]
+cost(s, a) = 1/K Σ_k mean over dimensions of (ε_k − ε̂(x_{t_k}, t_k))²          K draws of (t, ε)
+L_diff     = E cost(s, a)                                                       over expert pairs
 """
 
 from dataclasses import dataclass
@@ -80,7 +80,9 @@ class DiffusionGuide(Guide[Diffusion]):
     def draw(self, batch: int, dims: Dims, rng: Rng) -> Draw:
         """K · batch steps and noises, the K draws of a pair `batch` rows apart."""
         rows = self.draws * batch
-        return T_SAMPLERS[self.t_sampling](rng["t"], rows, self.t_low, self.t_stop), rng["noise"].normal(rows, dims.obs + dims.act)
+        return T_SAMPLERS[self.t_sampling](rng["t"], rows, self.t_low, self.t_stop), rng["noise"].normal(
+            rows, dims.obs + dims.act
+        )
 
     def cost(self, weights: Diffusion, obs: Obs, act: Act, draw: Draw) -> Costs:
         """The denoising error of each pair, averaged over its K draws."""

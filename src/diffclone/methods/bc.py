@@ -1,6 +1,6 @@
 """Behavioural cloning.
 
-    L_BC = E ‖π(s) − a‖²          mean over the batch and the action's dimensions
+L_BC = E ‖π(s) − a‖²          mean over the batch and the action's dimensions
 """
 
 from dataclasses import dataclass

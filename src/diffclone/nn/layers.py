@@ -105,7 +105,7 @@ class Denoiser(nn.Module):
         self.out = Linear(width, size, rng)
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
-        """x (…, rows, size) and t (…, rows) to the noise, (…, rows, size)."""
+        """X (…, rows, size) and t (…, rows) to the noise, (…, rows, size)."""
         for k, layer in enumerate(self.layers):
             x = torch.relu(layer(x) + self.embed(k, t))
         return self.out(x)
@@ -124,5 +124,7 @@ FREQUENCIES = 64
 def sinusoids(steps: int) -> Tensor:
     """(steps, FREQUENCIES): sines and cosines of t / steps, from one wave over all steps to one wave over two."""
     t = torch.arange(steps, dtype=torch.float64)[:, None] / steps
-    rates = 2 * math.pi * torch.logspace(0, math.log2(steps / 2), FREQUENCIES // 2, base=2, dtype=torch.float64)
+    rates = (
+        2 * math.pi * torch.logspace(0, math.log2(steps / 2), FREQUENCIES // 2, base=2, dtype=torch.float64)
+    )
     return torch.cat([(t * rates).sin(), (t * rates).cos()], -1)

@@ -1,7 +1,8 @@
 """What an expert is, and how its demonstrations are collected."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ COLLECT_SEEDS = 3_000_000
 """Starts of demonstrations are numbered from here, apart from those of evaluation and validation."""
 
 
-class Expert(Protocol):
+class Expert(ABC):
     """Plays one episode at a time."""
 
     horizon: int
@@ -22,17 +23,17 @@ class Expert(Protocol):
     env_options: dict[str, Any]
     """Options of the environments it demonstrates in."""
 
+    @abstractmethod
     def begin(self, obs: npt.NDArray[np.float64], rng: np.random.Generator) -> None:
         """An episode starts at this observation."""
-        ...
 
+    @abstractmethod
     def act(self, obs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
         """What to do, or nothing when the episode is over."""
-        ...
 
+    @abstractmethod
     def keeps(self, steps: int, *, success: bool) -> bool:
         """Whether an episode is good enough to be shown."""
-        ...
 
 
 def collect(

@@ -98,7 +98,9 @@ class MazeBatch(BatchEnv):
                 f"coverage must leave at least one of {len(CELLS)} cells and be at most 1; it is {coverage}."
             )
         if start_noise < 0 or goal_noise < 0:
-            raise InvalidSettings(f"noise must not be negative; it is {start_noise} (start), {goal_noise} (goal).")
+            raise InvalidSettings(
+                f"noise must not be negative; it is {start_noise} (start), {goal_noise} (goal)."
+            )
         self.count = count
         self.act_low, self.act_high = -np.ones(2), np.ones(2)
         self.start_noise, self.goal_noise, self.end_on_success = start_noise, goal_noise, end_on_success

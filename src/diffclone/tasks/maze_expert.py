@@ -12,6 +12,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from diffclone.tasks.expert import Expert
 from diffclone.tasks.maze import CELLS
 
 Cell = tuple[int, int]
@@ -48,7 +49,7 @@ def shortest_way(start: Cell, goal: Cell) -> list[Cell]:
 
 
 @final
-class WaypointExpert:
+class WaypointExpert(Expert):
     """Knows the layout, sees what a policy sees."""
 
     horizon = LONGEST

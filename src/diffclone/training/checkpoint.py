@@ -43,9 +43,9 @@ class Checkpoint:
         write_tensors(self.path, updates.state(), self.identity)
         self.written = time.monotonic()
 
-    def save_if_due(self, updates: Updates) -> None:
-        """Write the state if the last time is long enough ago."""
-        if time.monotonic() - self.written > self.every_seconds:
+    def save_if_due(self, updates: Updates, *, finished: bool) -> None:
+        """Write the state if the stage is finished, or the last time is long enough ago."""
+        if finished or time.monotonic() - self.written > self.every_seconds:
             self.save(updates)
 
 
@@ -71,7 +71,9 @@ class GuideCache:
         write_tensors(self.path(identity, seed), {"weights": weights}, [identity, seed])
 
 
-def guide_identity(guide: Guide[Any], settings: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+def guide_identity(
+    guide: Guide[Any], settings: Mapping[str, Any], about: Mapping[str, Any]
+) -> dict[str, Any]:
     """What a guide's weights depend on: its settings, less those that matter only when it judges, and the data."""
     judging = {f.name for f in dataclasses.fields(guide) if f.metadata.get("judging")}
     return {"guide": {k: v for k, v in settings.items() if k not in judging}, **about}

@@ -134,17 +134,18 @@ def train_stage(
 
     begun, done = time.monotonic(), int(updates.done)
     first, every = done, max(BLOCK, total // REPORTS // BLOCK * BLOCK)
-    try:
-        while done < total:
-            count = min(every - done % every, total - done)
-            losses = {name: means.numpy() for name, means in updates.run(count).items()}
-            done += count
-            seconds = time.monotonic() - begun
+    while done < total:
+        count = min(every - done % every, total - done)
+        losses = {name: means.numpy() for name, means in updates.run(count).items()}
+        done += count
+        seconds = time.monotonic() - begun
+        try:
             yield Progress(stage, done, total, losses, seconds, (done - first) / seconds)
+        except GeneratorExit:
+            # The caller stops half-way, here between two updates; inside one, the state would be torn.
             if checkpoint is not None:
-                checkpoint.save_if_due(updates)
-    finally:
-        # Also when the caller stops half-way: the generator is then closed at a yield, between two updates.
-        if checkpoint is not None and done > first:
-            checkpoint.save(updates)
+                checkpoint.save(updates)
+            raise
+        if checkpoint is not None:
+            checkpoint.save_if_due(updates, finished=done == total)
     return updates.main.result(), {name: p.result() for name, p in updates.alongside.items()}

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar, final
+from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,9 @@ class Stack:
     vary: Mapping[str, tuple[float, ...]]
 
     @classmethod
-    def of(cls, model: Model[Any], seeds: Sequence[int], vary: Mapping[str, Sequence[float]] | None) -> Self:
+    def of(
+        cls, model: Model[Any], seeds: Sequence[int], vary: Mapping[str, Sequence[float]] | None
+    ) -> "Stack":
         """Checked against the model's fields."""
         allowed = [f.name for f in dataclasses.fields(model) if f.metadata.get("stackable")]
         for name, values in (vary or {}).items():
@@ -46,7 +48,9 @@ class Stack:
         """One entry a member, in the order of the member axis."""
         grid = itertools.product(*self.vary.values())
         return [
-            {"seed": seed, **dict(zip(self.vary, values, strict=True))} for values in grid for seed in self.seeds
+            {"seed": seed, **dict(zip(self.vary, values, strict=True))}
+            for values in grid
+            for seed in self.seeds
         ]
 
     @property

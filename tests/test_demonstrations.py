@@ -1,0 +1,238 @@
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diffclone import Demonstrations
+from diffclone.errors import InvalidData
+
+MAZE = Path(__file__).parents[2] / "shared/demos/maze.pt"
+
+
+def make(lengths: list[int], meta: dict[str, Any] | None = None) -> Demonstrations:
+    """Row i is (i, -i) and (10 i,): a row says where it came from."""
+    i = np.arange(sum(lengths))
+    return Demonstrations.from_arrays(
+        np.stack([i, -i], 1), 10.0 * i[:, None], episode_ends=np.cumsum(lengths), meta=meta
+    )
+
+
+def npz_bytes(**arrays: Any) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def npy_bytes(array: npt.NDArray[Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+
+def flipped(content: bytes, start: int, count: int) -> bytes:
+    return (
+        content[:start] + bytes(b ^ 0xFF for b in content[start : start + count]) + content[start + count :]
+    )
+
+
+NOISE = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
+GOOD = npz_bytes(obs=NOISE, act=NOISE, episode_ends=np.array([50]))
+ONES = np.ones((3, 2))
+GIVEN: dict[str, Any] = {"obs": ONES, "act": ONES, "episode_ends": [3]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"act": np.ones((4, 1))}, r"differ in length: 3 != 4"),
+        ({"obs": [[0, 0], [0, np.nan], [0, 0]]}, r"obs holds 1 value that is NaN .* row 1, column 1"),
+        (
+            {"act": [[0, 0], [0, 0], [-np.inf, np.inf]]},
+            r"act holds 2 values .* infinite, first in row 2, column 0",
+        ),
+        ({"obs": np.full((3, 2), 1e300)}, r"obs holds 6 values .* infinite"),
+        ({"act": np.ones(3)}, r"act must be \(steps, action size\); its shape is \(3,\).*act\[:, None\]"),
+        ({"obs": np.ones((3, 2, 2))}, r"obs must be \(steps, size\); its shape is \(3, 2, 2\)"),
+        ({"obs": np.ones(3)}, r"obs must be \(steps, size\); its shape is \(3,\)"),
+        ({"obs": [["a", "b"]] * 3}, r"obs must hold numbers"),
+        ({"obs": [[None, 1.0]] * 3}, r"obs must hold numbers; it holds object"),
+        ({"obs": np.ones((0, 2)), "act": np.ones((0, 2)), "episode_ends": []}, r"0 steps"),
+        ({"episode_ends": [1, 2]}, r"number of steps, 3; they run 1, 2\."),
+        ({"episode_ends": [1, 4]}, r"number of steps, 3; they run 1, 4\."),
+        ({"episode_ends": [2, 2, 3]}, r"they run 2, 2, 3\."),
+        ({"episode_ends": [0, 3]}, r"they run 0, 3\."),
+        ({"episode_ends": [1.5, 3.0]}, r"whole numbers; it is float64"),
+        ({"episode_ends": [[3]]}, r"whole numbers; .* shape \(1, 1\)"),
+        ({"episode_ends": None}, r"exactly one of episode_ends .* or done"),
+        ({"done": [0, 0, 1]}, r"exactly one of episode_ends .* or done"),
+        ({"episode_ends": None, "done": [0, 1]}, r"done and obs differ in length: 2 != 3"),
+    ],
+)
+def test_faults_are_named(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidData, match=message):
+        Demonstrations.from_arrays(**(GIVEN | arguments))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.npz", npz_bytes(obs=ONES, episode_ends=[3]), r"lacks act; it has obs, episode_ends"),
+        ("a.npz", npz_bytes(), r"lacks obs, act, episode_ends; it has nothing"),
+        ("a.npz", npz_bytes(obs=ONES, act=ONES, episode_ends=[4]), r"a\.npz: .* number of steps, 3"),
+        ("a.npz", npz_bytes(obs=ONES, act=ONES, episode_ends=[3], meta="{"), r"meta is not JSON"),
+        ("a.npz", npz_bytes(obs=ONES, act=ONES, episode_ends=[3], meta="[1]"), r"meta"),
+        ("a.npz", npz_bytes(obs=np.array([{}]), act=ONES, episode_ends=[3]), r"not a readable \.npz"),
+        ("a.npz", b"hello", r"not a readable \.npz"),
+        ("a.npz", npy_bytes(ONES), r"not a readable \.npz"),
+        ("a.npz", GOOD[: len(GOOD) // 2], r"not a readable \.npz"),
+        ("a.npz", flipped(GOOD, 65, 3), r"not a readable \.npz"),
+        ("a.npz", b"", r"is empty \(0 bytes\)"),
+        ("a.pt", b"hello", r"not a readable \.pt"),
+        ("a.csv", b"1,2", r"cannot tell the format of .*a\.csv; known are files named \*\.npz, \*\.pt"),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidData, match=message) as caught:
+        Demonstrations.load(tmp_path / name)
+    assert str(tmp_path / name) in str(caught.value)
+
+
+def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match="no such file"):
+        Demonstrations.load(tmp_path / "none.npz")
+    with pytest.raises(InvalidData, match="cannot tell the format"):
+        Demonstrations.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("saved", "message"),
+    [
+        ([torch.ones(3, 2)], r"holds a list; a dict of tensors"),
+        ({"obs": torch.ones(3, 2), "done": torch.ones(3)}, r"lacks actions"),
+        ({"obs": Path("x")}, r"not a readable \.pt"),
+    ],
+)
+def test_bad_pt_files_are_named(tmp_path: Path, saved: Any, message: str) -> None:
+    torch.save(saved, tmp_path / "a.pt")
+    with pytest.raises(InvalidData, match=message):
+        Demonstrations.load(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_released_layout_is_read(tmp_path: Path, dtype: torch.dtype) -> None:
+    obs, actions, done = torch.arange(8.0).reshape(4, 2), torch.ones(4, 1), torch.tensor([0.0, 1.0, 0.0, 0.0])
+    torch.save({"obs": obs.to(dtype), "actions": actions, "done": done}, tmp_path / "a.pt")
+    demos = Demonstrations.load(tmp_path / "a.pt")
+    assert demos.obs.tolist() == obs.tolist()
+    # The last episode has no flag: it was cut off, and is kept.
+    assert demos.episode_ends.tolist() == [2, 4]
+    assert demos.meta == {"source": "a.pt"}
+
+
+def test_npz_round_trip(tmp_path: Path) -> None:
+    demos = make([3, 1, 2], {"task": "maze", "action_bounds": [[-1.0], [1.0]], "λ": None})
+    demos.save(tmp_path / "a.npz")
+    again = Demonstrations.load(str(tmp_path / "a.npz"))
+    assert np.array_equal(again.obs, demos.obs)
+    assert np.array_equal(again.act, demos.act)
+    assert np.array_equal(again.episode_ends, demos.episode_ends)
+    assert again.meta == demos.meta
+    assert again.fingerprint == demos.fingerprint
+    assert again.action_bounds == (np.float32(-1), np.float32(1))
+
+
+def test_save_replaces_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(b"precious")
+    with pytest.raises(InvalidData, match="exists already and is not overwritten"):
+        make([2]).save(tmp_path / "a.npz")
+    assert (tmp_path / "a.npz").read_bytes() == b"precious"
+    with pytest.raises(InvalidData, match=r"saved as \.npz; .* ends in \.txt"):
+        make([2]).save(tmp_path / "a.txt")
+
+
+@given(st.lists(st.integers(1, 5), min_size=2, max_size=12), st.floats(0.05, 0.95), st.integers(0, 9))
+@settings(deadline=None)
+def test_a_split_is_by_episode_disjoint_and_complete(lengths: list[int], fraction: float, seed: int) -> None:
+    demos = make(lengths)
+    held_out = round(fraction * len(lengths))
+    if not 0 < held_out < len(lengths):
+        with pytest.raises(InvalidData, match="leaves one side empty"):
+            demos.split(fraction, seed=seed)
+        return
+    sides = demos.split(fraction, seed=seed)
+    assert sides[1].num_episodes == held_out
+    found = [obs[:, 0].tolist() for side in sides for obs, _ in side.episodes()]
+    assert sorted(found) == [obs[:, 0].tolist() for obs, _ in demos.episodes()]
+    assert all(np.array_equal(side.act[:, 0], 10 * side.obs[:, 0]) for side in sides)
+
+
+def test_a_split_is_of_its_seed() -> None:
+    demos = make([1] * 30)
+    first, again, other = (demos.split(0.5, seed=seed)[0].fingerprint for seed in (0, 0, 1))
+    assert first == again != other
+
+
+@pytest.mark.parametrize(("fraction", "episodes"), [(1.0, 8), (0.5, 4), (0.01, 1)])
+def test_subsample_keeps_whole_episodes_in_order(fraction: float, episodes: int) -> None:
+    part = make([2] * 8).subsample(fraction)
+    assert part.num_episodes == episodes
+    assert np.all(np.diff(part.obs[:, 0]) > 0)
+    assert part.lengths.tolist() == [2] * episodes
+
+
+@pytest.mark.parametrize("fraction", [0.0, -0.5, 1.5])
+def test_subsample_refuses_no_fraction(fraction: float) -> None:
+    with pytest.raises(InvalidData, match="above 0 and at most 1"):
+        make([2] * 8).subsample(fraction)
+
+
+def test_take_gives_these_episodes_in_this_order() -> None:
+    part = make([3, 1, 2]).take([2, 0])
+    assert part.obs[:, 0].tolist() == [4, 5, 0, 1, 2]
+    assert part.episode_ends.tolist() == [2, 5]
+    with pytest.raises(InvalidData, match="episodes 3 were asked for; there are 0 … 2"):
+        make([3, 1, 2]).take([3])
+
+
+def test_arrays_are_copies_that_cannot_be_written() -> None:
+    obs = np.ones((3, 2), dtype=np.float32)
+    demos = Demonstrations.from_arrays(obs, obs, episode_ends=[3])
+    obs[0] = 7
+    assert demos.obs[0, 0] == 1
+    for array in (demos.obs, demos.act, demos.episode_ends):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 2
+
+
+def test_repr_shows_sizes_source_and_fingerprint() -> None:
+    demos = make([3, 1, 2], {"task": "maze"})
+    assert repr(demos) == f"Demonstrations(3 episodes, 6 steps, obs 2, act 1, maze, {demos.fingerprint})"
+    assert len(demos) == 6
+
+
+def test_the_fingerprint_is_of_the_numbers_alone() -> None:
+    demos = make([3, 1, 2])
+    assert make([3, 1, 2], {"task": "maze"}).fingerprint == demos.fingerprint
+    act = demos.act.copy()
+    act[0] = np.nextafter(act[0], 1)
+    others = [
+        make([3, 2, 1]),
+        Demonstrations.from_arrays(demos.obs, act, episode_ends=demos.episode_ends),
+        Demonstrations.from_arrays(demos.obs[:, ::-1], demos.act, episode_ends=demos.episode_ends),
+    ]
+    assert len({d.fingerprint for d in (demos, *others)}) == 4
+
+
+@pytest.mark.skipif(not MAZE.exists(), reason="the authors' demonstrations are not beside the repository")
+def test_the_authors_maze_demonstrations() -> None:
+    demos = Demonstrations.load(MAZE)
+    assert (demos.num_episodes, demos.num_steps) == (100, 18525)
+    assert (demos.obs.shape[1], demos.act.shape[1]) == (6, 2)
+    assert demos.lengths.mean() == 185.25

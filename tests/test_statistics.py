@@ -1,0 +1,62 @@
+import numpy as np
+import pytest
+
+from diffclone.statistics import difference_interval, mean_interval, wilson
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [(8, 10, 0.4902, 0.9433), (0, 10, 0.0, 0.2775), (10, 10, 0.7225, 1.0), (50, 100, 0.4038, 0.5962)],
+)
+def test_wilson_has_the_known_values(successes: int, trials: int, low: float, high: float) -> None:
+    assert wilson(successes, trials) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_one_seed_of_successes_has_wilsons_interval() -> None:
+    outcomes = np.array([True] * 8 + [False] * 2)
+    assert mean_interval(outcomes) == wilson(8, 10)
+    assert mean_interval(outcomes[None]) == wilson(8, 10)
+
+
+@pytest.mark.parametrize("success", [True, False])
+def test_outcomes_that_never_vary_are_not_certain(success: bool) -> None:  # noqa: FBT001
+    # Five seeds on ten starts that all succeed are evidence about ten starts, not about fifty.
+    assert mean_interval(np.full((5, 10), success)) == wilson(10 * success, 10)
+
+
+def test_an_interval_contains_the_mean_and_narrows_with_more_starts() -> None:
+    outcomes = np.random.default_rng(0).random((8, 400)) < 0.7
+    few, many = mean_interval(outcomes[:, :50]), mean_interval(outcomes)
+    assert few[0] < outcomes[:, :50].mean() < few[1]
+    assert many[0] < outcomes.mean() < many[1]
+    assert many[1] - many[0] < few[1] - few[0]
+
+
+def test_the_spread_between_seeds_counts() -> None:
+    # Two kinds of seeds: more starts do not tell which kind the next one is.
+    outcomes = np.repeat([[1.0], [0.0]], 5, axis=0).repeat(10_000, axis=1)
+    low, high = mean_interval(outcomes)
+    assert low < 0.3
+    assert high > 0.7
+
+
+def test_equal_tables_do_not_differ() -> None:
+    table = np.random.default_rng(0).random((4, 30)) < 0.5
+    assert difference_interval(table, table) == (0.0, 0.0)
+
+
+def test_a_difference_is_paired() -> None:
+    # A gain of 0.1 everywhere is sure, though starts differ by far more.
+    table = 100 * np.random.default_rng(0).random((4, 30))
+    assert difference_interval(table + 0.1, table) == pytest.approx((0.1, 0.1))
+    low, high = difference_interval(table, table + 0.1)
+    assert low <= high < 0
+
+
+def test_coverage_is_about_95_percent() -> None:
+    rng, trials, covered = np.random.default_rng(0), 150, 0
+    for _ in range(trials):
+        outcomes = 3 + rng.normal(size=(20, 1)) + rng.normal(size=(1, 25)) + rng.normal(size=(20, 25))
+        low, high = mean_interval(outcomes)
+        covered += low <= 3 <= high
+    assert 0.88 <= covered / trials <= 0.99

@@ -1,0 +1,281 @@
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training, fit
+from diffclone.api import Diverged, fit_fully
+from diffclone.errors import InvalidFile, InvalidSettings
+from diffclone.model import Dims, Method
+from diffclone.rng import Rng
+from diffclone.training import Progress
+from diffclone.training.members import Stack, from_matrix, to_matrix
+from diffclone.training.step import Pairs, Part, Updates
+
+X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
+DEMOS = Demonstrations.from_arrays(X, np.sin(3 * X[:, :1]), episode_ends=[100, 200])
+OTHERS = Demonstrations.from_arrays(X, np.cos(3 * X[:, :1]), episode_ends=[100, 200])
+
+SHORT = Training(updates=150, batch=16, lr=1e-3)
+NETWORK = Network(width=16, depth=2)
+CLONING = BC(training=SHORT, network=NETWORK)
+GUIDED = DBC(training=SHORT, network=NETWORK, guide=DiffusionGuide(training=SHORT, width=16, steps=50))
+
+
+class Stopped(Exception):  # noqa: N818
+    """What a user's Ctrl-C is here."""
+
+
+def weights(method: Method[Any], **options: Any) -> Tensor:
+    net = fit_fully(method, DEMOS, seeds=(0, 1), device="cpu", **options).trained.net
+    return torch.cat([p.detach().flatten(1) for p in net.parameters()], 1)
+
+
+def stop_at(stage: str, update: int) -> Callable[[Progress], None]:
+    def progress(progress: Progress) -> None:
+        if progress.stage == stage and progress.update >= update:
+            raise Stopped
+
+    return progress
+
+
+@pytest.mark.parametrize(
+    ("method", "stage"),
+    [
+        (CLONING, "policy"),
+        (replace(CLONING, training=replace(SHORT, ema=0.95, decay="constant", clip=None)), "policy"),
+        (GUIDED, "guide"),
+        (GUIDED, "policy"),
+    ],
+    ids=["bc", "bc with an average", "dbc in the guide", "dbc in the policy"],
+)
+def test_interrupted_training_resumes_bit_for_bit(method: Method[Any], stage: str, tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    for update in (32, 96):
+        with pytest.raises(Stopped):
+            weights(method, checkpoints=tmp_path, progress=stop_at(stage, update))
+    resumed = weights(method, checkpoints=tmp_path, progress=seen.append)
+    assert seen[0].stage == stage
+    assert seen[0].update > 96
+    assert torch.equal(resumed, weights(method))
+
+
+def test_finished_training_is_not_done_again(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    first = weights(GUIDED, checkpoints=tmp_path)
+    again = weights(GUIDED, checkpoints=tmp_path, progress=seen.append)
+    assert seen == []
+    assert torch.equal(first, again)
+
+
+def test_an_interrupt_inside_an_update_does_not_spoil_the_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, calls = Part.step, list[int]()
+
+    def interrupted_step(self: Part, gradient: Tensor, done: Tensor) -> None:
+        step(self, gradient, done)
+        calls.append(1)
+        if len(calls) == 50:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Part, "step", interrupted_step)
+        with pytest.raises(KeyboardInterrupt):
+            weights(CLONING, checkpoints=tmp_path)
+    assert torch.equal(weights(CLONING, checkpoints=tmp_path), weights(CLONING))
+
+
+@pytest.mark.parametrize(
+    ("method", "demos", "seeds", "message"),
+    [
+        (
+            replace(CLONING, training=replace(SHORT, lr=0.5)),
+            DEMOS,
+            (0, 1),
+            r"method\.training\.lr: 0\.001 != 0\.5",
+        ),
+        (CLONING, DEMOS, (0, 2), r"seeds: \[0, 1\] != \[0, 2\]"),
+        (CLONING, OTHERS, (0, 1), rf"demonstrations: {DEMOS.fingerprint} != {OTHERS.fingerprint}"),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_refused(
+    method: Method[Any], demos: Demonstrations, seeds: tuple[int, ...], message: str, tmp_path: Path
+) -> None:
+    weights(CLONING, checkpoints=tmp_path)
+    with pytest.raises(InvalidFile, match=message):
+        fit(method, demos, seeds=seeds, device="cpu", checkpoints=tmp_path)
+
+
+BRIEF = replace(SHORT, updates=20)
+BRIEFLY = replace(GUIDED, training=BRIEF, guide=replace(GUIDED.guide, training=BRIEF))
+
+
+def stages(method: Method[Any], cache: Path, seeds: tuple[int, ...] = (0,)) -> set[str]:
+    seen: list[Progress] = []
+    fit(method, DEMOS, seeds=seeds, device="cpu", cache=cache, progress=seen.append)
+    return {progress.stage for progress in seen}
+
+
+def test_a_guide_is_trained_once(tmp_path: Path) -> None:
+    assert stages(BRIEFLY, tmp_path) == {"guide", "policy"}
+    assert stages(BRIEFLY, tmp_path) == {"policy"}
+    # What only a policy, or only a judgement, depends on does not matter to the guide's weights.
+    assert stages(replace(BRIEFLY, coefficient=3.0), tmp_path) == {"policy"}
+    assert stages(replace(BRIEFLY, guide=replace(BRIEFLY.guide, draws=3, t_high=20)), tmp_path) == {"policy"}
+    assert len(list(tmp_path.iterdir())) == 1
+    assert stages(replace(BRIEFLY, guide=replace(BRIEFLY.guide, width=8)), tmp_path) == {"guide", "policy"}
+    assert stages(BRIEFLY, tmp_path, seeds=(0, 1)) == {"guide", "policy"}
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_cached_guide_changes_no_bit(tmp_path: Path) -> None:
+    fresh = weights(BRIEFLY, cache=tmp_path)
+    assert torch.equal(weights(BRIEFLY, cache=tmp_path), fresh)
+    assert torch.equal(weights(BRIEFLY), fresh)
+
+
+def test_a_guide_of_other_demonstrations_is_not_used(tmp_path: Path) -> None:
+    stages(BRIEFLY, tmp_path)
+    seen: list[Progress] = []
+    fit(BRIEFLY, OTHERS, device="cpu", cache=tmp_path, progress=seen.append)
+    assert seen[0].stage == "guide"
+
+
+def make_part(training: Training, updates: int = 10) -> Part:
+    model = BC(training=training, network=NETWORK)
+    return Part(model, model.init(Dims(2, 1), Rng([0, 1])["init"]), updates)
+
+
+def test_gradients_are_clipped_by_member() -> None:
+    free, clipped = make_part(replace(SHORT, clip=None)), make_part(replace(SHORT, clip=0.5))
+    obs = torch.ones(2, 3, 2)
+
+    def gradient(part: Part, scales: list[float]) -> Tensor:
+        total = part.net(obs).square().mean((-2, -1)) * torch.tensor(scales)
+        return part.gradient(total, keep_graph=False)
+
+    huge, usual = gradient(clipped, [1e8, 1e-3]), gradient(clipped, [1e-3, 1e-3])
+    assert huge[0].norm().item() == pytest.approx(0.5, rel=1e-4)
+    assert torch.equal(huge[1], usual[1])
+    assert torch.equal(usual, gradient(free, [1e-3, 1e-3]))
+    # Clipping shortens a gradient and does not turn it.
+    assert torch.cosine_similarity(huge[0], usual[0], 0).item() == pytest.approx(1, abs=1e-5)
+
+
+def test_the_first_step_of_adam_is_the_learning_rate() -> None:
+    part = make_part(replace(SHORT, lr=0.01, eps=1e-12))
+    before, gradient = part.matrix.clone(), torch.randn(part.matrix.shape)
+    part.step(gradient, torch.tensor(0))
+    assert torch.allclose(before - part.matrix, 0.01 * gradient.sign(), atol=1e-6)
+
+
+@pytest.mark.parametrize(("decay", "last"), [("linear", 1e-3 * (1 - 9 / 10)), ("constant", 1e-3)])
+def test_the_learning_rate_of_the_last_update(decay: Any, last: float) -> None:
+    part, rng = make_part(replace(SHORT, decay=decay)), Rng([0, 1], path="policy")
+    updates = Updates(part, {}, {}, Pairs(torch.ones(5, 2), torch.ones(5, 1)), rng)
+    updates.run(1)
+    assert part.lr.item() == pytest.approx(1e-3)
+    updates.run(9)
+    assert part.lr.item() == pytest.approx(last)
+    assert int(updates.done) == 10
+
+
+def test_the_average_of_three_updates_by_hand() -> None:
+    part = make_part(replace(SHORT, ema=0.75, decay="constant"))
+    by_hand, start = part.matrix.clone(), part.matrix.clone()
+    for done in range(3):
+        part.step(torch.ones_like(part.matrix), torch.tensor(done))
+        by_hand = 0.75 * by_hand + 0.25 * part.matrix
+    raw = part.matrix.clone()
+    average = to_matrix(part.result())
+    assert torch.allclose(average, by_hand, atol=1e-7)
+    # The weights fall steadily, so their average lags behind them.
+    assert torch.all((raw < average) & (average < start))
+
+
+def test_a_result_with_an_average_is_not_the_last_weights() -> None:
+    averaged = weights(replace(CLONING, training=replace(SHORT, ema=0.99)))
+    assert not torch.allclose(averaged, weights(CLONING), atol=1e-3)
+
+
+def test_progress_counts_up_with_one_loss_a_member() -> None:
+    seen: list[Progress] = []
+    fit(
+        GUIDED, DEMOS, seeds=(0, 1), vary={"coefficient": [1.0, 2.0, 3.0]}, device="cpu", progress=seen.append
+    )
+    for stage, members in (("guide", 2), ("policy", 6)):
+        updates = [progress.update for progress in seen if progress.stage == stage]
+        assert updates == [32, 64, 96, 128, 150]
+        losses = [value for p in seen if p.stage == stage for value in p.losses.values()]
+        assert {value.shape for value in losses} == {(members,)}
+    assert {progress.updates for progress in seen} == {150}
+    assert seen[-1].remaining_seconds == 0
+    assert [progress.stage for progress in seen] == ["guide"] * 5 + ["policy"] * 5
+
+
+def test_reported_losses_are_means_since_the_last_report() -> None:
+    part, rng = make_part(replace(SHORT, lr=1e-30)), Rng([0, 1], path="policy")
+    updates = Updates(part, {}, {}, Pairs(torch.ones(5, 2), torch.ones(5, 1)), rng)
+    loss = (part.net(torch.ones(2, 1, 2)) - 1).square().mean((-2, -1)).double()
+    for count in (3, 40):
+        assert torch.allclose(updates.run(count)["loss"], loss, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "vary", "message"),
+    [
+        ((0, 0), None, r"seeds must be different, and at least one; they are \[0, 0\]"),
+        ((), None, r"seeds must be different, and at least one"),
+        ((0,), {"gate": [1.0]}, r"DBC cannot vary in 'gate' .*can vary: coefficient, imitation"),
+        ((0,), {"coefficent": [1.0]}, r"cannot vary in 'coefficent'"),
+        ((0,), {"coefficient": []}, r"at least one value"),
+    ],
+)
+def test_a_stack_that_cannot_be_is_refused(
+    seeds: tuple[int, ...], vary: dict[str, list[float]] | None, message: str
+) -> None:
+    with pytest.raises(InvalidSettings, match=message):
+        fit(GUIDED, DEMOS, seeds=seeds, vary=vary, device="cpu")
+
+
+def test_members_are_all_combinations_seeds_first() -> None:
+    stack = Stack.of(GUIDED, (7, 8), {"coefficient": [1.0, 2.0]})
+    assert stack.members == [
+        {"seed": 7, "coefficient": 1.0},
+        {"seed": 8, "coefficient": 1.0},
+        {"seed": 7, "coefficient": 2.0},
+        {"seed": 8, "coefficient": 2.0},
+    ]
+    spread = stack.spread(GUIDED, torch.device("cpu"), torch.float32)
+    assert isinstance(spread.coefficient, Tensor)
+    assert spread.coefficient.tolist() == [1, 1, 2, 2]
+    assert spread.imitation == 1.0
+
+
+def test_a_matrix_holds_a_nets_weights() -> None:
+    net = CLONING.init(Dims(2, 1), Rng([0, 1, 2])["init"])
+    obs = torch.randn(3, 4, 2)
+    before = net(obs)
+    matrix = to_matrix(net)
+    assert torch.equal(net(obs), before)
+    assert torch.equal(from_matrix(net, matrix[[2]])(obs[[2]]), before[[2]])
+    matrix[2] = 0
+    assert net.out.bias.abs().max() > 0
+    assert torch.equal(to_matrix(from_matrix(net, matrix)), matrix)
+
+
+def test_a_member_that_diverged_is_reported() -> None:
+    fitted = fit_fully(GUIDED, DEMOS, seeds=(0, 1), vary={"coefficient": [1.0, float("nan")]}, device="cpu")
+    assert fitted.diverged == [2, 3]
+    assert np.isfinite(fitted.policy[0](DEMOS.obs)).all()
+
+
+def test_nothing_but_diverged_members_is_an_error() -> None:
+    with pytest.raises(Diverged, match="no member has finite weights"):
+        fit(replace(GUIDED, coefficient=float("nan")), DEMOS, seeds=(0, 1), device="cpu")
