@@ -115,9 +115,7 @@ def test_a_member_that_is_nan_by_its_settings_leaves_the_others(name: str, field
 
 
 @methods
-def test_a_member_that_is_nan_from_the_start_leaves_the_others(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_member_that_is_nan_from_the_start_leaves_the_others(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method = EVERY[name]
     sound = every_row(fit64(method, (0, 1)))
     for model in (method, *method.needs().values()):

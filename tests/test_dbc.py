@@ -53,9 +53,7 @@ MIXED = ([3.0, 1.0], [1.0, 2.0])
 BETTER = ([1.0, 1.0], [2.0, 5.0])
 
 
-@pytest.mark.parametrize(
-    ("gate", "mixed", "better"), [("batch", 0.5, 0.0), ("sample", 1.0, 0.0), ("none", 0.5, -2.5)]
-)
+@pytest.mark.parametrize(("gate", "mixed", "better"), [("batch", 0.5, 0.0), ("sample", 1.0, 0.0), ("none", 0.5, -2.5)])
 def test_the_hinge_by_hand(gate: Literal["batch", "sample", "none"], mixed: float, better: float) -> None:
     method = DBC(network=STRAIGHT, coefficient=10.0, guide=SizeGuide(), gate=gate)
     first, second = judge(method, *MIXED), judge(method, *BETTER)
@@ -105,9 +103,7 @@ def test_agent_and_expert_are_judged_with_the_same_draw(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("agent", "expert", "slope"), [([3.0], [1.0], 10.0), ([1.0], [3.0], 0.0)])
-def test_the_guide_pulls_only_where_the_agent_costs_more(
-    agent: list[float], expert: list[float], slope: float
-) -> None:
+def test_the_guide_pulls_only_where_the_agent_costs_more(agent: list[float], expert: list[float], slope: float) -> None:
     method = DBC(network=STRAIGHT, coefficient=10.0, imitation=0.0, guide=SizeGuide())
     net, batch = copying_policy(), Batch(torch.tensor([agent])[..., None], torch.tensor([expert])[..., None])
     method.loss(net, batch, Rng([0]), {"guide": nn.Identity()}).total.sum().backward()

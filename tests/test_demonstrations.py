@@ -36,9 +36,7 @@ def npy_bytes(array: npt.NDArray[Any]) -> bytes:
 
 
 def flipped(content: bytes, start: int, count: int) -> bytes:
-    return (
-        content[:start] + bytes(b ^ 0xFF for b in content[start : start + count]) + content[start + count :]
-    )
+    return content[:start] + bytes(b ^ 0xFF for b in content[start : start + count]) + content[start + count :]
 
 
 NOISE = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)

@@ -131,10 +131,7 @@ def test_a_cost_of_many_draws_is_the_mean_of_single_draws() -> None:
     t, eps = many.draw(batch, dims, rng["guide"])
     assert (t.shape, eps.shape) == ((2, 15), (2, 15, 3))
     single = DiffusionGuide(width=8, steps=20)
-    costs = [
-        single.cost(weights, obs, act, (t[:, k : k + batch], eps[:, k : k + batch]))
-        for k in range(0, 15, batch)
-    ]
+    costs = [single.cost(weights, obs, act, (t[:, k : k + batch], eps[:, k : k + batch])) for k in range(0, 15, batch)]
     assert torch.allclose(many.cost(weights, obs, act, (t, eps)), torch.stack(costs).mean(0), rtol=1e-12)
 
 

@@ -77,9 +77,7 @@ def test_reports_do_without_torch() -> None:
         if name not in reached:
             reached.add(name)
             waiting += ours(by_name[name])
-    guilty = sorted(
-        name for name in reached if any(i.split(".")[0] == "torch" for i in imports(by_name[name]))
-    )
+    guilty = sorted(name for name in reached if any(i.split(".")[0] == "torch" for i in imports(by_name[name])))
     assert not guilty, f"reports reach torch through {', '.join(guilty)}"
 
 

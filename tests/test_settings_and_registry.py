@@ -92,9 +92,7 @@ def test_a_registry_is_a_mapping_that_explains_itself() -> None:
     assert dict(colours) == {"red": 1, "green": 2}
     assert "red" in colours
     assert colours.name_of(2) == "green"
-    with pytest.raises(
-        UnknownName, match=r"unknown colour 'gren'; did you mean 'green'\? Known: green, red\."
-    ):
+    with pytest.raises(UnknownName, match=r"unknown colour 'gren'; did you mean 'green'\? Known: green, red\."):
         colours["gren"]
     with pytest.raises(UnknownName, match=r"unknown colour 'xyz'\. Known: green, red\."):
         colours["xyz"]

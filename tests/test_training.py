@@ -27,7 +27,7 @@ CLONING = BC(training=SHORT, network=NETWORK)
 GUIDED = DBC(training=SHORT, network=NETWORK, guide=DiffusionGuide(training=SHORT, width=16, steps=50))
 
 
-class Stopped(Exception):  # noqa: N818
+class Stopped(Exception):
     """What a user's Ctrl-C is here."""
 
 
@@ -206,9 +206,7 @@ def test_a_result_with_an_average_is_not_the_last_weights() -> None:
 
 def test_progress_counts_up_with_one_loss_a_member() -> None:
     seen: list[Progress] = []
-    fit(
-        GUIDED, DEMOS, seeds=(0, 1), vary={"coefficient": [1.0, 2.0, 3.0]}, device="cpu", progress=seen.append
-    )
+    fit(GUIDED, DEMOS, seeds=(0, 1), vary={"coefficient": [1.0, 2.0, 3.0]}, device="cpu", progress=seen.append)
     for stage, members in (("guide", 2), ("policy", 6)):
         updates = [progress.update for progress in seen if progress.stage == stage]
         assert updates == [32, 64, 96, 128, 150]

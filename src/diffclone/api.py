@@ -140,7 +140,7 @@ def about(demos: Demonstrations) -> dict[str, Any]:
 
 
 def choose_device(name: str) -> torch.device:
-    """ "auto" is a GPU where there is one."""
+    """By name, where "auto" is a GPU if there is one."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     if name not in ("cpu", "cuda"):

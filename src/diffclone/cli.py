@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from diffclone.console import answer, bars, say, show_table
+from diffclone.console import answer, bars, percent, percent_interval, say, show_table
 from diffclone.data import Demonstrations
 from diffclone.errors import DiffcloneError, InvalidSettings, MissingPackage
 from diffclone.evaluation import Protocol, Starts, evaluate
@@ -25,7 +25,7 @@ from diffclone.records import versions
 from diffclone.registry import Registry
 from diffclone.runs import Run, record_evaluation, train_run
 from diffclone.shapes import Scalar
-from diffclone.statistics import Interval, wilson
+from diffclone.statistics import wilson
 from diffclone.tasks import TASKS
 from diffclone.training import Progress
 
@@ -40,6 +40,7 @@ class Tasks:
     """Print JSON instead of a table."""
 
     def run(self) -> None:
+        """Do it."""
         rows: list[dict[str, Any]] = []
         for task in TASKS.values():
             demos = task.demonstrations()
@@ -77,6 +78,7 @@ class Collect:
     """Print JSON when done."""
 
     def run(self) -> None:
+        """Do it."""
         from diffclone.tasks.expert import collect
 
         task = TASKS[self.task]
@@ -119,13 +121,13 @@ class Train:
     data: tyro.conf.Positional[str]
     """A task's name, for its bundled demonstrations; or a file of demonstrations (.npz, .pt)."""
     out: Path
-    """The run's folder. The same command again continues, or does nothing if it is done; another run there is an error."""
+    """The run's folder. The same command again continues it; a folder that holds another run is left alone."""
     task: str | None = None
     """The task that a file's demonstrations are of, for presets; by default what the file says."""
     method: str = "dbc"
     """What to train: bc or dbc."""
     preset: str | None = None
-    """Settings made for the task (paper, release, best, demo); the method's defaults otherwise. Flags below change them."""
+    """Settings made for the task: paper, release, best, demo. The flags below change them."""
     seeds: int = 3
     """How many members to train, with seeds 0, 1, …"""
     vary: tuple[str, ...] = ()
@@ -140,6 +142,7 @@ class Train:
     """Print JSON when done."""
 
     def run(self, method: Method[Any]) -> None:
+        """Do it."""
         task, demos = find_demonstrations(self.data, self.task)
         if self.seeds < 1:
             raise InvalidSettings(f"at least one seed is needed; {self.seeds} were asked for.")
@@ -183,20 +186,19 @@ class Evaluate:
     task: str | None = None
     """The task to play; by default the one the run was trained for."""
     protocol: Protocol = "fixed"
-    """fixed: the same starts for all, every episode counts. paper: the released code's count, which favours short episodes."""
+    """fixed: the same starts for all, every episode counts; paper: as the released code counts."""
     starts: Starts = "evaluation"
     """Which list of starts; choose settings on validation."""
     json: bool = False
     """Print JSON instead of a table."""
 
     def run(self) -> None:
+        """Do it."""
         run = Run(self.run_folder)
         policy = run.policy()
         task = self.task or run.identity()["task"]
         if task is None:
-            raise InvalidSettings(
-                f"{self.run_folder} was trained on a file of no known task; say --task NAME."
-            )
+            raise InvalidSettings(f"{self.run_folder} was trained on a file of no known task; say --task NAME.")
         with bars() as show:
             scores = evaluate(
                 policy,
@@ -227,16 +229,6 @@ class Evaluate:
             say("The paper's protocol counts the first hundred episodes to end, which favours short ones.")
 
 
-def percent(rate: float) -> str:
-    """One decimal."""
-    return f"{100 * rate:.1f} %"
-
-
-def percent_interval(interval: Interval) -> str:
-    """Both ends."""
-    return f"{100 * interval[0]:.1f} … {100 * interval[1]:.1f}"
-
-
 @dataclass(frozen=True)
 class Demo:
     """Train BC and DBC on Maze, several seeds at once, compare them on the same starts, and write a page."""
@@ -253,14 +245,16 @@ class Demo:
     """Print JSON instead of a table."""
 
     def run(self) -> None:
-        from diffclone.demo import run_demo
+        """Do it."""
+        from diffclone.demo import COLUMNS, run_demo
 
+        seeds, episodes = (min(self.seeds, 2), min(self.episodes, 4)) if self.quick else (self.seeds, self.episodes)
         with bars() as show, between_updates() as stop:
-            result = run_demo(self.out, self.seeds, self.episodes, quick=self.quick, show=show, stop=stop)
+            result = run_demo(self.out, seeds, episodes, quick=self.quick, show=show, stop=stop)
         if self.json:
             answer(result.summary)
         else:
-            show_table(*result.table)
+            show_table(result.caption, COLUMNS, result.rows)
             say(f"The page is {self.out / 'index.html'}")
 
 
@@ -312,9 +306,7 @@ def dispatch(argv: list[str]) -> None:
             ],
             frozen=True,
         )
-        chosen: Any = tyro.cli(
-            both, prog="diffclone train", description=Train.__doc__, args=rest, registry=rules
-        )
+        chosen: Any = tyro.cli(both, prog="diffclone train", description=Train.__doc__, args=rest, registry=rules)
         chosen.command.run(chosen.settings)
     else:
         tyro.cli(command_type, prog=f"diffclone {name}", args=rest, registry=rules).run()
@@ -378,9 +370,7 @@ def between_updates() -> Iterator[Callable[[], None]]:
 
     def stop() -> None:
         if asked:
-            raise KeyboardInterrupt(
-                "interrupted. The checkpoint is kept; the same command goes on from there."
-            )
+            raise KeyboardInterrupt("interrupted. The checkpoint is kept; the same command goes on from there.")
 
     before = signal.signal(signal.SIGINT, handle)
     try:

@@ -17,6 +17,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from diffclone.statistics import Interval
 from diffclone.training import Progress as TrainingProgress
 
 CONSOLE = Console(stderr=True)
@@ -42,6 +43,16 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
+def percent(rate: float) -> str:
+    """One decimal."""
+    return f"{100 * rate:.1f} %"
+
+
+def percent_interval(interval: Interval) -> str:
+    """Both ends."""
+    return f"{100 * interval[0]:.1f} … {100 * interval[1]:.1f}"
+
+
 @final
 class Bars:
     """One bar a stage; each says what is being done and how long it will take."""
@@ -58,13 +69,9 @@ class Bars:
 
     def training(self, name: str, now: TrainingProgress) -> None:
         """Move the bar of a stage of training."""
-        losses = "  ".join(
-            f"{key} {values.mean():.4f}" for key, values in now.losses.items() if key != "loss"
-        )
+        losses = "  ".join(f"{key} {values.mean():.4f}" for key, values in now.losses.items() if key != "loss")
         members = len(next(iter(now.losses.values())))
-        self.update(
-            f"{name}: {now.stage} × {members}", now.update, now.updates, f"{now.rate:.0f}/s  {losses}"
-        )
+        self.update(f"{name}: {now.stage} × {members}", now.update, now.updates, f"{now.rate:.0f}/s  {losses}")
 
 
 @contextmanager

@@ -141,9 +141,7 @@ def evaluate(
     if protocol == "paper":
         outcome = np.array([e[:target] for e in ended], dtype=outcome.dtype)
     seconds = time.monotonic() - begun
-    return Scores(
-        outcome["success"], outcome["length"], outcome["returns"], known.name, protocol, starts, seconds
-    )
+    return Scores(outcome["success"], outcome["length"], outcome["returns"], known.name, protocol, starts, seconds)
 
 
 def _act(

@@ -40,13 +40,9 @@ class Training:
 
     def __post_init__(self) -> None:
         if self.updates < 1 or self.batch < 1:
-            raise InvalidSettings(
-                f"updates and batch must be at least 1; they are {self.updates} and {self.batch}."
-            )
+            raise InvalidSettings(f"updates and batch must be at least 1; they are {self.updates} and {self.batch}.")
         if not self.lr > 0 or not self.eps > 0 or (self.clip is not None and not self.clip > 0):
-            raise InvalidSettings(
-                f"lr, eps and clip must be above 0; they are {self.lr}, {self.eps}, {self.clip}."
-            )
+            raise InvalidSettings(f"lr, eps and clip must be above 0; they are {self.lr}, {self.eps}, {self.clip}.")
         if self.ema is not None and not 0 < self.ema < 1:
             raise InvalidSettings(f"ema must lie between 0 and 1; it is {self.ema}.")
 

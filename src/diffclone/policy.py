@@ -154,9 +154,7 @@ class Policy:
                     f"{'none' if found is None else tuple(found)}."
                 )
         dtype = tensors["normaliser.obs_mean"].dtype
-        net.to(dtype).load_state_dict(
-            {n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")}
-        )
+        net.to(dtype).load_state_dict({n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")})
         parts = {n.removeprefix("normaliser."): t for n, t in tensors.items() if n.startswith("normaliser.")}
         low, high = tensors.get("bounds.low"), tensors.get("bounds.high")
         bounds = None if low is None or high is None else (low.to(device), high.to(device))

@@ -44,9 +44,7 @@ class Record:
     quick: bool = False
     """A shortened run: never compared with the paper."""
     versions: Mapping[str, str] = field(default_factory=versions)
-    when: str = field(
-        default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    )
+    when: str = field(default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
 
     def append_to(self, path: Path) -> None:
         """Add one line."""

@@ -21,9 +21,7 @@ class Registry(Mapping[str, T], Generic[T]):
         if name not in self._entries:
             nearest = difflib.get_close_matches(name, self._entries, n=1, cutoff=0.5)
             hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
-            raise UnknownName(
-                f"unknown {self.kind} {name!r}{hint} Known: {', '.join(sorted(self._entries))}."
-            )
+            raise UnknownName(f"unknown {self.kind} {name!r}{hint} Known: {', '.join(sorted(self._entries))}.")
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:

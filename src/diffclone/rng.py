@@ -1,7 +1,7 @@
 """Randomness by name. A number is a function of (seed, stream, update, call, position) and of nothing else.
 
-So a member draws the same numbers alone or in a stack, on a CPU or a GPU, in one go or resumed half-way; and there is no
-generator state to save. The function is SplitMix64 over a counter:
+So a member draws the same numbers alone or in a stack, on a CPU or a GPU, in one go or resumed half-way; and there is
+no generator state to save. The function is SplitMix64 over a counter:
 
     z = key(seed, stream) + (position + 1) · φ,   mixed by two multiplications and three shifts
 
@@ -90,9 +90,7 @@ class Rng:
     def __getitem__(self, stream: str) -> "Rng":
         if stream not in self._streams:
             path = f"{self.path}/{stream}"
-            self._streams[stream] = Rng(
-                self.seeds, device=self.device, dtype=self.dtype, path=path, clock=self.clock
-            )
+            self._streams[stream] = Rng(self.seeds, device=self.device, dtype=self.dtype, path=path, clock=self.clock)
         return self._streams[stream]
 
     def normal(self, *shape: int) -> Tensor:

@@ -3,6 +3,7 @@
 run.json            what is trained, on what: the identity of the run
 metrics.jsonl       losses, a line a report
 checkpoints/        the state of each stage
+parts/              weights of what the method needed: the guide's
 policy/             the result
 records.jsonl       one Record of the training, one of each evaluation
 """
@@ -17,12 +18,13 @@ from diffclone.api import about, fit_fully
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidFile
 from diffclone.evaluation import Scores
-from diffclone.files import read_json, write_json
+from diffclone.files import read_json, read_tensors, write_json, write_tensors
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
-from diffclone.model import Method
+from diffclone.model import Dims, Method, Model, W
 from diffclone.policy import Policy
 from diffclone.records import Record
+from diffclone.rng import Rng
 from diffclone.settings import differences, to_dict
 from diffclone.training import Progress
 
@@ -52,14 +54,19 @@ class Run:
     def policy(self, device: str = "cpu") -> Policy:
         """The trained policy."""
         if not (self.folder / "run.json").exists():
-            raise InvalidFile(
-                f"{self.folder} is not a run: it has no run.json. Make one with: diffclone train."
-            )
+            raise InvalidFile(f"{self.folder} is not a run: it has no run.json. Make one with: diffclone train.")
         if not self.finished:
             raise InvalidFile(
                 f"{self.folder} has not finished training. Give the same `diffclone train` again to continue it."
             )
         return Policy.load(self.folder / "policy", device=device)
+
+    def part(self, name: str, model: Model[W], dims: Dims, *, member: int) -> W:
+        """The weights of something the method needed, as one member used them."""
+        tensors, _ = read_tensors(self.folder / "parts" / f"{name}.safetensors")
+        net = model.init(dims, Rng([0])["init"])
+        net.load_state_dict({key: t[[member % len(t)]] for key, t in tensors.items()})
+        return net
 
     def identity(self) -> dict[str, Any]:
         """What the run is of."""
@@ -77,9 +84,7 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> Run:
                 f"{folder} holds another run ({'; '.join(found[:3])}). Nothing was changed; choose another --out."
             )
     elif folder.exists() and any(folder.iterdir()):
-        raise InvalidFile(
-            f"{folder} is not empty and holds no run. Nothing was changed; choose another --out."
-        )
+        raise InvalidFile(f"{folder} is not empty and holds no run. Nothing was changed; choose another --out.")
     else:
         write_json(folder / "run.json", identity)
     return Run(folder)
@@ -139,6 +144,8 @@ def train_run(
         seconds=fitted.seconds,
         quick=quick,
     ).append_to(run.records)
+    for name, net in fitted.trained.parts.items():
+        write_tensors(folder / "parts" / f"{name}.safetensors", net.state_dict(), about(demos))
     fitted.policy.save(folder / "policy")
     return run
 

@@ -88,9 +88,7 @@ class Demonstrations:
         if not path.exists():
             raise InvalidData(f"no such file: {path}.")
         if path.is_dir() or path.suffix not in READERS:
-            raise InvalidData(
-                f"cannot tell the format of {path}; known are files named *{', *'.join(READERS)}."
-            )
+            raise InvalidData(f"cannot tell the format of {path}; known are files named *{', *'.join(READERS)}.")
         if path.stat().st_size == 0:
             raise InvalidData(f"{path} is empty (0 bytes).")
         arrays = READERS[path.suffix](path)
@@ -182,7 +180,7 @@ class Demonstrations:
         source = self.meta.get("task") or self.meta.get("source") or ""
         return (
             f"Demonstrations({self.num_episodes} episodes, {self.num_steps} steps, "
-            f"obs {self.obs.shape[1]}, act {self.act.shape[1]}{', ' + str(source) if source else ''}, {self.fingerprint})"
+            f"obs {self.obs.shape[1]}, act {self.act.shape[1]}, {f'{source}, ' if source else ''}{self.fingerprint})"
         )
 
 

@@ -1,4 +1,4 @@
-"""Files of demonstrations. A reader turns a path into the arguments of `Demonstrations.from_arrays`; no pickle is run."""
+"""Files of demonstrations. A reader turns a path into the arguments of `Demonstrations.from_arrays`."""
 
 import io
 import json
@@ -43,9 +43,7 @@ def read_pt(path: Path) -> dict[str, Any]:
     if not isinstance(arrays, dict):
         raise InvalidData(f"{path} holds a {type(arrays).__name__}; a dict of tensors was expected.")
     _require(path, arrays, ("obs", "actions", "done"))
-    obs, act, done = (
-        torch.as_tensor(arrays[key]).detach().double().numpy() for key in ("obs", "actions", "done")
-    )
+    obs, act, done = (torch.as_tensor(arrays[key]).detach().double().numpy() for key in ("obs", "actions", "done"))
     return {"obs": obs, "act": act, "done": done, "meta": {"source": path.name}}
 
 

@@ -10,7 +10,7 @@ from diffclone.nn import Network
 from diffclone.registry import Registry
 
 MAZE_POLICY_EPOCH, MAZE_GUIDE_EPOCH = 144, 145
-"""Updates of batch 128 over 18,525 pairs: the released policy loop drops the last partial batch, its guide's keeps it."""
+"""Updates of 128 over 18,525 pairs: the released policy loop drops the last partial batch, the guide's keeps it."""
 
 
 @final
@@ -57,7 +57,7 @@ PRESETS: Registry[Preset] = Registry(
                 gate="batch",
                 guide=DiffusionGuide(training=MAZE_GUIDE, width=128, t_sampling="antithetic"),
             ),
-            "The released code's configuration for Maze: as the paper's, but the hinge on batch means and t antithetic.",
+            "The released code's configuration for Maze: the hinge on batch means, t antithetic.",
         ),
         "maze/dbc/best": Preset(
             DBC(
@@ -65,9 +65,7 @@ PRESETS: Registry[Preset] = Registry(
                 network=MAZE_NETWORK,
                 coefficient=30.0,
                 gate="batch",
-                guide=DiffusionGuide(
-                    training=MAZE_GUIDE, width=128, draws=4, t_sampling="stratified", t_high=500
-                ),
+                guide=DiffusionGuide(training=MAZE_GUIDE, width=128, draws=4, t_sampling="stratified", t_high=500),
             ),
             "Ours, chosen on validation starts: four stratified draws of t < 500 a pair.",
         ),

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, final
 
 import torch
@@ -69,9 +70,7 @@ class MLP(nn.Module):
     def __init__(self, fan_in: int, fan_out: int, network: Network, rng: Rng):
         super().__init__()
         sizes = [fan_in] + [network.width] * network.depth
-        self.hidden = nn.ModuleList(
-            Linear(a, b, rng, network.init) for a, b in zip(sizes, sizes[1:], strict=False)
-        )
+        self.hidden = nn.ModuleList(Linear(a, b, rng, network.init) for a, b in pairwise(sizes))
         self.out = Linear(sizes[-1], fan_out, rng)
         self.activation = ACTIVATIONS[network.activation]
 
@@ -89,12 +88,10 @@ class Denoiser(nn.Module):
     e(t) is a learned table a layer, as in the released code, or a learned map of sines and cosines of t.
     """
 
-    def __init__(
-        self, size: int, steps: int, width: int, depth: int, conditioning: TimeConditioning, rng: Rng
-    ):
+    def __init__(self, size: int, steps: int, width: int, depth: int, conditioning: TimeConditioning, rng: Rng):
         super().__init__()
         sizes = [size] + [width] * depth
-        self.layers = nn.ModuleList(Linear(a, b, rng) for a, b in zip(sizes, sizes[1:], strict=False))
+        self.layers = nn.ModuleList(Linear(a, b, rng) for a, b in pairwise(sizes))
         if conditioning == "table":
             self.tables = nn.ParameterList(nn.Parameter(rng.normal(steps, width)) for _ in range(depth))
             self.times = None
@@ -124,7 +121,5 @@ FREQUENCIES = 64
 def sinusoids(steps: int) -> Tensor:
     """(steps, FREQUENCIES): sines and cosines of t / steps, from one wave over all steps to one wave over two."""
     t = torch.arange(steps, dtype=torch.float64)[:, None] / steps
-    rates = (
-        2 * math.pi * torch.logspace(0, math.log2(steps / 2), FREQUENCIES // 2, base=2, dtype=torch.float64)
-    )
+    rates = 2 * math.pi * torch.logspace(0, math.log2(steps / 2), FREQUENCIES // 2, base=2, dtype=torch.float64)
     return torch.cat([(t * rates).sin(), (t * rates).cos()], -1)

@@ -47,5 +47,6 @@ class BatchEnv(ABC):
     def observe(self, rows: Rows) -> Doubles:
         """What an agent sees in these rows, (rows, observation size)."""
 
+    @abstractmethod
     def close(self) -> None:
-        """Free threads."""
+        """End the threads."""

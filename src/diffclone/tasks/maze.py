@@ -65,9 +65,7 @@ XML = """
 
 def build_model() -> mujoco.MjModel:
     """The maze's walls around the ball."""
-    boxes = (
-        f'<geom name="wall {i} {j}" type="box" pos="{i + 1} {j + 1} 0" size="0.5 0.5 0.2"/>' for i, j in WALLS
-    )
+    boxes = (f'<geom name="wall {i} {j}" type="box" pos="{i + 1} {j + 1} 0" size="0.5 0.5 0.2"/>' for i, j in WALLS)
     return mujoco.MjModel.from_xml_string(XML.format(walls="\n    ".join(boxes)))
 
 
@@ -98,9 +96,7 @@ class MazeBatch(BatchEnv):
                 f"coverage must leave at least one of {len(CELLS)} cells and be at most 1; it is {coverage}."
             )
         if start_noise < 0 or goal_noise < 0:
-            raise InvalidSettings(
-                f"noise must not be negative; it is {start_noise} (start), {goal_noise} (goal)."
-            )
+            raise InvalidSettings(f"noise must not be negative; it is {start_noise} (start), {goal_noise} (goal).")
         self.count = count
         self.act_low, self.act_high = -np.ones(2), np.ones(2)
         self.start_noise, self.goal_noise, self.end_on_success = start_noise, goal_noise, end_on_success

@@ -2,7 +2,7 @@
 
     a = clip(clip(10 (w − x) − ẋ, ±1) + 0.5 ε, ±1)          w the next way-point, ε ~ N(0, I)
 
-A way-point is a cell's point pulled towards its middle by U(0, 0.2) on each axis; the last one is the goal's cell itself.
+A way-point is a cell's point pulled towards its middle by U(0, 0.2) on each axis; the last one is the goal's cell.
 The noise is in the demonstrations that the original release ships, though the paper does not mention it.
 """
 

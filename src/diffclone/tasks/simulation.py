@@ -1,4 +1,4 @@
-"""MuJoCo for many rows at once: states are rows of an array, and threads advance them outside the interpreter's lock."""
+"""MuJoCo for many rows at once: states are rows of an array, advanced by threads that need no interpreter."""
 
 import os
 from typing import final

@@ -54,7 +54,8 @@ class Task:
         for package in ("gymnasium", "mujoco"):
             if importlib.util.find_spec(package) is None:
                 raise MissingPackage(
-                    f"the task {self.name!r} needs {package}, which is not installed. Try: pip install 'diffclone[tasks]'."
+                    f"the task {self.name!r} needs {package}, which is not installed. "
+                    "Try: pip install 'diffclone[tasks]'."
                 )
         return importlib.import_module(module)
 
@@ -66,6 +67,4 @@ def register_with_gymnasium(tasks: Mapping[str, Task]) -> None:
     from gymnasium.envs.registration import register
 
     for task in tasks.values():
-        register(
-            task.gymnasium_id, entry_point=f"{task.module}:{task.env_class}", max_episode_steps=task.horizon
-        )
+        register(task.gymnasium_id, entry_point=f"{task.module}:{task.env_class}", max_episode_steps=task.horizon)

@@ -87,9 +87,7 @@ def train(model: Model[Any], stack: Stack, session: Session) -> Generator[Progre
     return Trained(net, {**needed, **alongside})
 
 
-def train_guide(
-    name: str, guide: Guide[Any], stack: Stack, session: Session
-) -> Generator[Progress, None, nn.Module]:
+def train_guide(name: str, guide: Guide[Any], stack: Stack, session: Session) -> Generator[Progress, None, nn.Module]:
     """One guide a seed, from the cache where it has them. Members that differ in other fields share it."""
     identity = guide_identity(guide, to_dict(guide, GUIDES), session.about)
     rows: dict[int, Tensor] = {}
@@ -122,9 +120,7 @@ def train_stage(
     def part(model: Model[Any], stream: Rng) -> Part:
         return Part(model, model.init(session.dims, stream["init"]).to(session.device), total)
 
-    alongside = {
-        name: part(guide, make[name]) for name, guide in model.needs().items() if guide.trained == "alongside"
-    }
+    alongside = {name: part(guide, make[name]) for name, guide in model.needs().items() if guide.trained == "alongside"}
     updates = Updates(part(spread, make), alongside, fixed, session.pairs, rng)
     checkpoint = None
     if session.checkpoints is not None:

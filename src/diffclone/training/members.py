@@ -28,9 +28,7 @@ class Stack:
     vary: Mapping[str, tuple[float, ...]]
 
     @classmethod
-    def of(
-        cls, model: Model[Any], seeds: Sequence[int], vary: Mapping[str, Sequence[float]] | None
-    ) -> "Stack":
+    def of(cls, model: Model[Any], seeds: Sequence[int], vary: Mapping[str, Sequence[float]] | None) -> "Stack":
         """Checked against the model's fields."""
         allowed = [f.name for f in dataclasses.fields(model) if f.metadata.get("stackable")]
         for name, values in (vary or {}).items():
@@ -47,11 +45,7 @@ class Stack:
     def members(self) -> list[Member]:
         """One entry a member, in the order of the member axis."""
         grid = itertools.product(*self.vary.values())
-        return [
-            {"seed": seed, **dict(zip(self.vary, values, strict=True))}
-            for values in grid
-            for seed in self.seeds
-        ]
+        return [{"seed": seed, **dict(zip(self.vary, values, strict=True))} for values in grid for seed in self.seeds]
 
     @property
     def member_seeds(self) -> tuple[int, ...]:
@@ -61,8 +55,7 @@ class Stack:
     def spread(self, model: M, device: torch.device, dtype: torch.dtype) -> M:
         """The model with one number a member in each varied field."""
         columns = {
-            name: torch.tensor([float(m[name]) for m in self.members], dtype=dtype, device=device)
-            for name in self.vary
+            name: torch.tensor([float(m[name]) for m in self.members], dtype=dtype, device=device) for name in self.vary
         }
         return dataclasses.replace(model, **columns)
 

@@ -164,9 +164,7 @@ class Updates:
             part.step(gradient, self.done)
         if not self.names:
             self.names = list(logs)
-            self.meter = torch.zeros(
-                len(logs), self.main.matrix.shape[0], dtype=torch.float64, device=self.done.device
-            )
+            self.meter = torch.zeros(len(logs), self.main.matrix.shape[0], dtype=torch.float64, device=self.done.device)
         self.meter += torch.stack(list(logs.values()))
         self.done += 1
 

@@ -1,0 +1,1 @@
+"""Records made visible: figures and pages. Reads numbers only; imports no torch."""
