@@ -6,12 +6,12 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import tyro
 
@@ -21,6 +21,7 @@ from diffclone.errors import DiffcloneError, InvalidSettings, MissingPackage
 from diffclone.evaluation import Protocol, Starts, evaluate
 from diffclone.experiments import PRESETS, preset
 from diffclone.model import Method
+from diffclone.policy import Policy
 from diffclone.records import versions
 from diffclone.registry import Registry
 from diffclone.runs import Run, record_evaluation, train_run
@@ -66,7 +67,7 @@ class Tasks:
 class Collect:
     """Make demonstrations with a task's bundled expert."""
 
-    task: tyro.conf.Positional[str]
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
     """The task's name."""
     out: Path
     """The file to write (.npz). An existing file is not overwritten."""
@@ -118,7 +119,7 @@ class Collect:
 class Train:
     """Train a method on a task's bundled demonstrations or on a file, several seeds at once."""
 
-    data: tyro.conf.Positional[str]
+    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
     """A task's name, for its bundled demonstrations; or a file of demonstrations (.npz, .pt)."""
     out: Path
     """The run's folder. The same command again continues it; a folder that holds another run is left alone."""
@@ -163,7 +164,7 @@ class Train:
                 demos,
                 task=task,
                 seeds=range(self.seeds),
-                vary=parse_vary(self.vary),
+                vary=parse_values("--vary", self.vary),
                 device=self.device,
                 cache=guide_cache() if self.cache else None,
                 progress=progress,
@@ -179,7 +180,7 @@ class Train:
 class Evaluate:
     """Play episodes with every member of a run, and append the result to the run's Records."""
 
-    run_folder: tyro.conf.Positional[Path]
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """What `diffclone train` made."""
     episodes: int = 100
     """Episodes a member. (The paper's protocol always counts a hundred.)"""
@@ -189,13 +190,15 @@ class Evaluate:
     """fixed: the same starts for all, every episode counts; paper: as the released code counts."""
     starts: Starts = "evaluation"
     """Which list of starts; choose settings on validation."""
+    where: tuple[str, ...] = ()
+    """Only members with these values, e.g. coefficient=30 or seed=0,1."""
     json: bool = False
     """Print JSON instead of a table."""
 
     def run(self) -> None:
         """Do it."""
         run = Run(self.run_folder)
-        policy = run.policy()
+        policy = choose_members(run.policy(), parse_values("--where", self.where))
         task = self.task or run.identity()["task"]
         if task is None:
             raise InvalidSettings(f"{self.run_folder} was trained on a file of no known task; say --task NAME.")
@@ -339,16 +342,29 @@ def find_demonstrations(data: str, task: str | None) -> tuple[str | None, Demons
     return (None if name is None else TASKS[name].name), demos
 
 
-def parse_vary(entries: Sequence[str]) -> dict[str, list[float]]:
+def parse_values(flag: str, entries: Sequence[str]) -> dict[str, list[float]]:
     """`field=1,2,3` to its values."""
-    vary: dict[str, list[float]] = {}
+    parsed: dict[str, list[float]] = {}
     for entry in entries:
         name, _, values = entry.partition("=")
         try:
-            vary[name] = [float(value) for value in values.split(",")]
+            parsed[name] = [float(value) for value in values.split(",")]
         except ValueError:
-            raise InvalidSettings(f"--vary takes FIELD=NUMBER,NUMBER,…; it was given {entry!r}.") from None
-    return vary
+            raise InvalidSettings(f"{flag} takes FIELD=NUMBER,NUMBER,…; it was given {entry!r}.") from None
+    return parsed
+
+
+def choose_members(policy: Policy, where: Mapping[str, Sequence[float]]) -> Policy:
+    """The members whose fields have one of these values."""
+    chosen = [
+        m
+        for m, member in enumerate(policy.members)
+        if all(member.get(name) in values for name, values in where.items())
+    ]
+    if not chosen:
+        fields = ", ".join(policy.members[0])
+        raise InvalidSettings(f"no member has {dict(where)}; members differ in {fields}.")
+    return policy.choose(chosen)
 
 
 def guide_cache() -> Path:
@@ -359,7 +375,7 @@ def guide_cache() -> Path:
 
 
 @contextmanager
-def between_updates() -> Iterator[Callable[[], None]]:
+def between_updates() -> Generator[Callable[[], None], None, None]:
     """Hold back Ctrl-C until the yielded function is called, between two updates; a second Ctrl-C is not held back."""
     asked: list[int] = []
 
@@ -380,7 +396,7 @@ def between_updates() -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def tensorboard_writer(folder: Path, *, wanted: bool) -> Iterator[Callable[[Progress], None]]:
+def tensorboard_writer(folder: Path, *, wanted: bool) -> Generator[Callable[[Progress], None], None, None]:
     """Writes losses where asked to."""
     if not wanted:
         yield lambda now: None
@@ -412,7 +428,7 @@ def scalar_rule() -> tyro.constructors.ConstructorRegistry:
     def rule(
         info: tyro.constructors.PrimitiveTypeInfo,
     ) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:  # pyright: ignore[reportUnusedFunction]
-        if info.type != Scalar:
+        if cast(Any, info.type) != Scalar:
             return None
         return tyro.constructors.PrimitiveConstructorSpec(
             nargs=1,

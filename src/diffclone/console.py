@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, final
 
@@ -20,7 +20,7 @@ from rich.table import Table
 from diffclone.statistics import Interval
 from diffclone.training import Progress as TrainingProgress
 
-CONSOLE = Console(stderr=True)
+CONSOLE = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
 
 
 def say(line: str) -> None:
@@ -75,13 +75,12 @@ class Bars:
 
 
 @contextmanager
-def bars() -> Iterator[Bars]:
+def bars() -> Generator[Bars, None, None]:
     """Bars while something long is done."""
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=16),
         MofNCompleteColumn(),
-        TextColumn("elapsed"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),

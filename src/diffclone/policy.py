@@ -86,7 +86,8 @@ class Policy:
         act = self.act(x.reshape((1,) * (3 - x.dim()) + x.shape))
         act = act[:, 0] if x.dim() == 1 else act
         act = act[0] if len(self) == 1 and x.dim() < 3 else act
-        return act if isinstance(obs, Tensor) else act.cpu().numpy()
+        answer: Any = act if isinstance(obs, Tensor) else act.cpu().numpy()
+        return answer
 
     def act(self, obs: Tensor) -> Tensor:
         """(members or 1, batch, size) to (members, batch, size), in the world's numbers."""

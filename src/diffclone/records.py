@@ -29,7 +29,7 @@ class Record:
     """One training or one evaluation."""
 
     kind: str
-    """"training" or "evaluation"."""
+    """What was done: training, evaluation, timing."""
     settings: Mapping[str, Any]
     """Of the method, complete."""
     members: list[dict[str, Any]]
@@ -40,7 +40,7 @@ class Record:
     """What was measured."""
     device: str
     seconds: float
-    """Wall clock."""
+    """Wall clock; of a training that was resumed, since then."""
     quick: bool = False
     """A shortened run: never compared with the paper."""
     versions: Mapping[str, str] = field(default_factory=versions)

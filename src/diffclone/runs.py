@@ -18,7 +18,7 @@ from diffclone.api import about, fit_fully
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidFile
 from diffclone.evaluation import Scores
-from diffclone.files import read_json, read_tensors, write_json, write_tensors
+from diffclone.files import read_json, read_tensors, write_atomically, write_json, write_tensors
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Dims, Method, Model, W
@@ -117,7 +117,12 @@ def train_run(
     if run.finished:
         return run
 
+    begun: set[str] = set()
+
     def report(now: Progress) -> None:
+        if now.stage not in begun:
+            begun.add(now.stage)
+            forget_metrics(run.metrics, now)
         losses = {name: values.tolist() for name, values in now.losses.items()}
         line = {"stage": now.stage, "update": now.update, "seconds": round(now.seconds, 3), **losses}
         with run.metrics.open("a", encoding="utf-8") as file:
@@ -148,6 +153,15 @@ def train_run(
         write_tensors(folder / "parts" / f"{name}.safetensors", net.state_dict(), about(demos))
     fitted.policy.save(folder / "policy")
     return run
+
+
+def forget_metrics(path: Path, now: Progress) -> None:
+    """Drop lines that a resumed stage writes again: an interruption may lie after the last checkpoint."""
+    if path.exists():
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        known = [(line, json.loads(line)) for line in lines]
+        kept = [line for line, m in known if m["stage"] != now.stage or m["update"] < now.update]
+        write_atomically(path, "".join(kept).encode())
 
 
 def record_evaluation(run: Run, policy: Policy, scores: Scores) -> Record:

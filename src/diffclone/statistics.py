@@ -26,7 +26,6 @@ def mean_interval(outcomes: Table) -> Interval:
 
     A single seed's rate has Wilson's interval instead; so have outcomes that never vary, over their starts alone.
     """
-    outcomes = np.atleast_2d(outcomes)
     seeds, starts = outcomes.shape
     if outcomes.dtype == np.bool_ and (seeds == 1 or outcomes.min() == outcomes.max()):
         return wilson(round(float(outcomes.mean()) * starts), starts)
@@ -36,7 +35,7 @@ def mean_interval(outcomes: Table) -> Interval:
 
 def difference_interval(ours: Table, theirs: Table) -> Interval:
     """Of the difference of two means on the same starts and seeds."""
-    return mean_interval(np.atleast_2d(ours).astype(np.float64) - np.atleast_2d(theirs).astype(np.float64))
+    return mean_interval(ours.astype(np.float64) - theirs.astype(np.float64))
 
 
 def _resampled_means(outcomes: Table) -> npt.NDArray[np.float64]:

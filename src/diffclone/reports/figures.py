@@ -2,18 +2,20 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 Points = npt.NDArray[np.floating]
 
 COLOURS = {"BC": "#6b7280", "DBC": "#0f766e"}
 SUCCESS, FAILURE, WALL = "#0f766e", "#dc2626", "#d1d5db"
-STYLE = {
+STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "font.size": 9,
@@ -33,7 +35,7 @@ def to_svg(figure: Figure) -> str:
 def maze_axes(axes: Axes, walls: Sequence[tuple[int, int]]) -> None:
     """A maze from above, in the ball's coordinates (the middle of cell (i, j) is at (i − 0.2, j − 0.2))."""
     for i, j in walls:
-        axes.add_patch(mpl.patches.Rectangle((i - 0.7, j - 0.7), 1, 1, color=WALL, linewidth=0))
+        axes.add_patch(Rectangle((i - 0.7, j - 0.7), 1, 1, color=WALL, linewidth=0))
     axes.set_aspect("equal")
     axes.set_xlim(-0.7, 7.3)
     axes.set_ylim(-0.7, 7.3)

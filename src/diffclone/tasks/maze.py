@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import gymnasium as gym
-import mujoco
 import numpy as np
 import numpy.typing as npt
 
@@ -63,10 +62,10 @@ XML = """
 """
 
 
-def build_model() -> mujoco.MjModel:
+def model_xml() -> str:
     """The maze's walls around the ball."""
     boxes = (f'<geom name="wall {i} {j}" type="box" pos="{i + 1} {j + 1} 0" size="0.5 0.5 0.2"/>' for i, j in WALLS)
-    return mujoco.MjModel.from_xml_string(XML.format(walls="\n    ".join(boxes)))
+    return XML.format(walls="\n    ".join(boxes))
 
 
 @final
@@ -104,7 +103,7 @@ class MazeBatch(BatchEnv):
         kept = int(len(CELLS) * coverage)
         self.start_cells = [CELLS[k] for k in shuffle.permutation(len(CELLS))[:kept]]
         self.goal_cells = [CELLS[k] for k in shuffle.permutation(len(CELLS))[:kept]]
-        self.simulation = Simulation(build_model(), count)
+        self.simulation = Simulation(model_xml(), count)
         self.goals = np.zeros((count, 2))
         self.solved = np.zeros(count, dtype=np.bool_)
 

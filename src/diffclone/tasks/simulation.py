@@ -1,26 +1,28 @@
 """MuJoCo for many rows at once: states are rows of an array, advanced by threads that need no interpreter."""
 
+import importlib
 import os
-from typing import final
+from typing import Any, final
 
-import mujoco
 import numpy as np
 import numpy.typing as npt
-from mujoco import rollout
 
 from diffclone.tasks.batch import Rows
 
-PHYSICS = mujoco.mjtState.mjSTATE_FULLPHYSICS
+# MuJoCo's bindings carry no types; this file is the only one that touches them.
+mujoco: Any = importlib.import_module("mujoco")
+rollout: Any = importlib.import_module("mujoco.rollout")
 
 
 @final
 class Simulation:
     """`count` states of one model: time, then positions, then velocities."""
 
-    def __init__(self, model: mujoco.MjModel, count: int):
+    def __init__(self, xml: str, count: int):
         threads = os.cpu_count() or 1
+        model = mujoco.MjModel.from_xml_string(xml)
         self.model = model
-        self.states = np.zeros((count, mujoco.mj_stateSize(model, PHYSICS)))
+        self.states = np.zeros((count, mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)))
         self.positions = self.states[:, 1 : 1 + model.nq]
         self.velocities = self.states[:, 1 + model.nq : 1 + model.nq + model.nv]
         self._scratch = [mujoco.MjData(model) for _ in range(min(threads, max(1, count // 16)))]

@@ -1,0 +1,168 @@
+"""Fill the marked blocks of README.md and docs/results.md from docs/records/.
+
+python docs/make.py            write the blocks
+python docs/make.py --check    only say whether they agree (what the tests do)
+python docs/make.py --time     run the README's two commands in a fresh clone, time them, and record that first
+"""
+
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from diffclone.records import Record
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+RECORDS = DOCS / "records"
+PAPER = tomllib.loads((ROOT / "src/diffclone/experiments/paper.toml").read_text(encoding="utf-8"))
+BUNDLED = "b591c848e3e57aea"
+
+
+def label(record: Record) -> str:
+    """A method in words: what tells it from the others here."""
+    settings = record.settings
+    coefficient = record.members[0].get("coefficient", settings.get("coefficient", 0.0))
+    if settings["type"] == "bc" or coefficient == 0:
+        return "BC"
+    guide = settings["guide"]
+    draws = "1 draw" if guide["draws"] == 1 else f"{guide['draws']} draws"
+    span = "" if guide["t_high"] is None else f", t < {guide['t_high']}"
+    return f"DBC λ = {coefficient:g}, gate {settings['gate']}, {draws}, t {guide['t_sampling']}{span}"
+
+
+def rate(results: dict[str, Any]) -> str:
+    low, high = results["success_interval"]
+    return f"{100 * results['success_rate']:.1f} ({100 * low:.1f} … {100 * high:.1f})"
+
+
+def find(records: list[Record], like: Record, **wanted: str) -> Record | None:
+    """The evaluation of the same policy with another protocol or other starts."""
+    for record in records:
+        same = label(record) == label(like) and record.data["fingerprint"] == like.data["fingerprint"]
+        if same and all(record.results[key] == value for key, value in wanted.items()):
+            return record
+    return None
+
+
+def evaluations() -> list[Record]:
+    return [r for r in Record.read_all(RECORDS / "maze.jsonl") if r.kind == "evaluation" and not r.quick]
+
+
+def maze_table(*, bundled: bool) -> str:
+    records = evaluations()
+    lines = [
+        "| method | success, % (95 %) | sd over seeds | seeds × episodes | counted as the paper | the paper |",
+        "|---|---|---|---|---|---|",
+    ]
+    for record in records:
+        results = record.results
+        if (record.data["fingerprint"] == BUNDLED) != bundled:
+            continue
+        if (results["protocol"], results["starts"]) != ("fixed", "evaluation"):
+            continue
+        counted = find(records, record, protocol="paper", starts="evaluation")
+        shown = "–" if counted is None else f"{100 * counted.results['success_rate']:.1f}"
+        printed = PAPER["main-table"]["maze"]["bc" if label(record) == "BC" else "dbc"]
+        lines.append(
+            f"| {label(record)} | {rate(dict(results))} | {100 * results['success_sd_over_members']:.1f} "
+            f"| {results['members']} × {results['episodes']} "
+            f"| {shown} | {printed['mean']} ± {printed['sd']} |"
+        )
+    return "\n".join(lines)
+
+
+def validation_table() -> str:
+    lines = ["| method | demonstrations | success, % (95 %) | sd over seeds |", "|---|---|---|---|"]
+    for record in evaluations():
+        results = record.results
+        if (results["protocol"], results["starts"]) == ("fixed", "validation"):
+            whose = "bundled" if record.data["fingerprint"] == BUNDLED else "the authors'"
+            spread = 100 * results["success_sd_over_members"]
+            lines.append(f"| {label(record)} | {whose} | {rate(dict(results))} | {spread:.1f} |")
+    return "\n".join(lines)
+
+
+def training_table() -> str:
+    lines = ["| what | members | device | seconds | torch |", "|---|---|---|---|---|"]
+    for record in Record.read_all(RECORDS / "maze.jsonl"):
+        if record.kind == "training":
+            values = sorted({m.get("coefficient", record.settings.get("coefficient", 0.0)) for m in record.members})
+            what = (
+                label(record) if len(values) == 1 else f"{label(record)}; and λ = {', '.join(f'{v:g}' for v in values)}"
+            )
+            torch = record.versions["torch"]
+            lines.append(f"| {what} | {len(record.members)} | {record.device} | {record.seconds:.0f} | {torch} |")
+    return "\n".join(lines)
+
+
+def timing_table() -> str:
+    lines = ["| command, in a fresh clone with no environment | minutes | machine |", "|---|---|---|"]
+    latest = {r.results["command"]: r for r in Record.read_all(RECORDS / "timing.jsonl")}
+    for command, record in latest.items():
+        lines.append(f"| `{command}` | {record.seconds / 60:.1f} | {record.device} |")
+    return "\n".join(lines)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "maze-authors": lambda: maze_table(bundled=False),
+    "maze-bundled": lambda: maze_table(bundled=True),
+    "maze-validation": validation_table,
+    "maze-training": training_table,
+    "timing": timing_table,
+}
+
+
+def filled(text: str) -> str:
+    """The text with every marked block made anew."""
+
+    def block(match: re.Match[str]) -> str:
+        return f"<!-- records: {match[1]} -->\n{BLOCKS[match[1]]()}\n<!-- end -->"
+
+    return re.sub(r"<!-- records: ([\w-]+) -->\n.*?<!-- end -->", block, text, flags=re.DOTALL)
+
+
+def time_commands() -> None:
+    """In a fresh clone, as a new user would."""
+    with tempfile.TemporaryDirectory() as folder:
+        clone = Path(folder) / "diffclone"
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+        for command in ("make demo", "make test"):
+            begun = time.monotonic()
+            done = subprocess.run(command.split(), cwd=clone, check=False)
+            seconds = time.monotonic() - begun
+            Record(
+                kind="timing",
+                settings={},
+                members=[],
+                data={},
+                results={"command": command, "exit_code": done.returncode},
+                device=f"{platform.machine()}, {os.cpu_count()} cores",
+                seconds=seconds,
+            ).append_to(RECORDS / "timing.jsonl")
+
+
+def main() -> int:
+    if "--time" in sys.argv:
+        time_commands()
+    stale = 0
+    for path in (ROOT / "README.md", DOCS / "results.md"):
+        text = path.read_text(encoding="utf-8")
+        if filled(text) != text:
+            stale += 1
+            if "--check" in sys.argv:
+                print(f"{path.relative_to(ROOT)} does not agree with docs/records; run: python docs/make.py")
+            else:
+                path.write_text(filled(text), encoding="utf-8")
+    return stale if "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
