@@ -10,7 +10,7 @@ demo: $(VENV)/.all
 	$(BIN)/diffclone demo --out demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow

@@ -147,6 +147,8 @@ class Train:
         task, demos = find_demonstrations(self.data, self.task)
         if self.seeds < 1:
             raise InvalidSettings(f"at least one seed is needed; {self.seeds} were asked for.")
+        if self.preset is not None:
+            say(f"{task}/{self.method}/{self.preset}: {PRESETS[f'{task}/{self.method}/{self.preset}'].source}")
         with (
             tensorboard_writer(self.out, wanted=self.tensorboard) as write,
             bars() as show,
@@ -407,17 +409,20 @@ def tensorboard_writer(folder: Path, *, wanted: bool) -> Generator[Callable[[Pro
         raise MissingPackage(
             "--tensorboard needs the package tensorboard. Try: pip install 'diffclone[tensorboard]'."
         ) from None
-    writer = SummaryWriter(str(folder / "tensorboard"))
+    writers: list[SummaryWriter] = []
 
     def write(now: Progress) -> None:
+        if not writers:  # not before the run has claimed its folder
+            writers.append(SummaryWriter(str(folder / "tensorboard")))
         for name, values in now.losses.items():
             for member, value in enumerate(values):
-                writer.add_scalar(f"{now.stage}/{name}/member {member}", float(value), now.update)
+                writers[0].add_scalar(f"{now.stage}/{name}/member {member}", float(value), now.update)
 
     try:
         yield write
     finally:
-        writer.close()
+        for writer in writers:
+            writer.close()
 
 
 def scalar_rule() -> tyro.constructors.ConstructorRegistry:

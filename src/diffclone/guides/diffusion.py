@@ -28,15 +28,15 @@ Draw = tuple[Tensor, Tensor]
 class DiffusionGuide(Guide[Diffusion]):
     """The paper's guide."""
 
-    training: Training = Training(updates=100_000, decay="constant")
+    training: Training = Training(updates=40_000, lr=5e-4)
     width: int = 128
     """Units of a hidden layer."""
     depth: int = 3
     """Hidden layers in use. (The released network builds a fourth that nothing reaches; it is not reproduced.)"""
     steps: int = 1000
     """T, diffusion steps."""
-    conditioning: TimeConditioning = "table"
-    """How the network knows t: a learned table a layer, as released, or sines and cosines."""
+    conditioning: TimeConditioning = "sinusoidal"
+    """How the network knows t: sines and cosines, or a learned table a layer, as released."""
     draws: int = judging(1)
     """K, draws of (t, ε) for each judged pair. Training of the guide itself uses one."""
     t_sampling: Literal["uniform", "antithetic", "stratified"] = judging("antithetic")

@@ -17,7 +17,7 @@ from diffclone.shapes import Act, Obs, Scalars
 class BC(Method[MLP]):
     """Regress the expert's action on the state."""
 
-    training: Training = Training(updates=50_000, lr=1e-4, eps=1e-12)
+    training: Training = Training(updates=20_000, lr=5e-4, eps=1e-12)
     network: Network = Network()
     """π."""
 

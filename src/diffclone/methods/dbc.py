@@ -25,11 +25,11 @@ from diffclone.shapes import Act, Obs, Scalar
 class DBC(Method[MLP]):
     """BC with a guide: a model of p(s, a) that says how unlike the expert's a pair is."""
 
-    training: Training = Training(updates=50_000, lr=1e-4, eps=1e-12)
+    training: Training = Training(updates=20_000, lr=5e-4, eps=1e-12)
     network: Network = Network()
     """π."""
-    coefficient: Scalar = stackable(30.0)
-    """λ, the weight of the guide. Members of one stack may differ in it."""
+    coefficient: Scalar = stackable(1.0)
+    """λ, the weight of the guide. Members of one stack may differ in it. The paper's tasks have 0.2 to 30."""
     imitation: Scalar = stackable(1.0)
     """The weight of L_BC; 0 learns from the guide alone."""
     guide: Guide[Any] = DiffusionGuide()
