@@ -29,13 +29,15 @@ BUNDLED = "b591c848e3e57aea"
 def label(record: Record) -> str:
     """A method in words: what tells it from the others here."""
     settings = record.settings
-    coefficient = record.members[0].get("coefficient", settings.get("coefficient", 0.0))
-    if settings["type"] == "bc" or coefficient == 0:
+    default = settings.get("coefficient", 0.0)
+    coefficients = sorted({member.get("coefficient", default) for member in record.members})
+    if settings["type"] == "bc" or coefficients == [0]:
         return "BC"
+    shown = ", ".join(f"{c:g}" for c in coefficients)
     guide = settings["guide"]
     draws = "1 draw" if guide["draws"] == 1 else f"{guide['draws']} draws"
     span = "" if guide["t_high"] is None else f", t < {guide['t_high']}"
-    return f"DBC λ = {coefficient:g}, gate {settings['gate']}, {draws}, t {guide['t_sampling']}{span}"
+    return f"DBC λ = {shown}, gate {settings['gate']}, {draws}, t {guide['t_sampling']}{span}"
 
 
 def rate(results: dict[str, Any]) -> str:
@@ -94,12 +96,10 @@ def training_table() -> str:
     lines = ["| what | members | device | seconds | torch |", "|---|---|---|---|---|"]
     for record in Record.read_all(RECORDS / "maze.jsonl"):
         if record.kind == "training":
-            values = sorted({m.get("coefficient", record.settings.get("coefficient", 0.0)) for m in record.members})
-            what = (
-                label(record) if len(values) == 1 else f"{label(record)}; and λ = {', '.join(f'{v:g}' for v in values)}"
-            )
             torch = record.versions["torch"]
-            lines.append(f"| {what} | {len(record.members)} | {record.device} | {record.seconds:.0f} | {torch} |")
+            lines.append(
+                f"| {label(record)} | {len(record.members)} | {record.device} | {record.seconds:.0f} | {torch} |"
+            )
     return "\n".join(lines)
 
 

@@ -22,7 +22,7 @@ LAYERS = [
     ["api", "evaluation"],
     ["runs", "experiments"],
     ["reports", "console", "demo"],
-    ["cli", "diffclone"],
+    ["commands", "cli", "diffclone"],
 ]
 """Low to high: a module imports from its own layer and from lower ones. The last is the package itself."""
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}

@@ -30,7 +30,7 @@ def test_nested_settings_survive_json() -> None:
 def test_settings_are_values() -> None:
     assert DBC() == DBC()
     assert hash(DBC()) == hash(DBC())
-    assert DBC() != DBC(coefficient=1.0)
+    assert DBC() != DBC(coefficient=2.0)
 
 
 def test_fields_left_out_have_their_defaults() -> None:

@@ -64,6 +64,7 @@ class Bars:
     def update(self, name: str, done: int, total: int, note: str = "") -> None:
         """Move a bar; it appears when first moved."""
         if name not in self._bars:
+            self._progress.start()  # not before there is something to show: a fault is then a single line
             self._bars[name] = self._progress.add_task(name, total=total, note=note)
         self._progress.update(self._bars[name], completed=done, note=note)
 
@@ -86,5 +87,9 @@ def bars() -> Generator[Bars, None, None]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=CONSOLE, refresh_per_second=4) as progress:
+    progress = Progress(*columns, console=CONSOLE, refresh_per_second=4)
+    try:
         yield Bars(progress)
+    finally:
+        if progress.tasks:
+            progress.stop()

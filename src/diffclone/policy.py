@@ -1,5 +1,7 @@
 """A trained method that acts: observations of the world in, actions of the world out."""
 
+import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -128,14 +130,24 @@ class Policy:
             "data": self.data,
             "versions": versions(),
         }
-        write_tensors(folder / "model.safetensors", tensors, {"format": FORMAT})
-        write_json(folder / "config.json", config)
+        # Both files or neither: they are written beside the folder, which then appears at once.
+        temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
+        try:
+            write_tensors(temporary / "model.safetensors", tensors, {"format": FORMAT})
+            write_json(temporary / "config.json", config)
+            temporary.replace(folder)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
 
     @classmethod
     def load(cls, folder: str | Path, *, device: torch.device | str = "cpu") -> "Policy":
         """Read what `save` wrote; a mismatch names both sides."""
         folder = Path(folder)
         config = read_json(folder / "config.json")
+        needed = ("format", "method", "members", "observation_size", "action_size", "data")
+        if not isinstance(config, dict) or not all(key in config for key in needed):
+            raise InvalidFile(f"{folder / 'config.json'} is not a policy's: it must hold {', '.join(needed)}.")
         if config.get("format") != FORMAT:
             raise InvalidFile(
                 f"{folder} has format {config.get('format')}; this version of diffclone reads format {FORMAT}."

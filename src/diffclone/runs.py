@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from diffclone.api import about, fit_fully
+from diffclone.api import about, choose_device, fit_fully
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidFile
 from diffclone.evaluation import Scores
@@ -26,7 +26,7 @@ from diffclone.policy import Policy
 from diffclone.records import Record
 from diffclone.rng import Rng
 from diffclone.settings import differences, to_dict
-from diffclone.training import Progress
+from diffclone.training import Progress, Stack
 
 
 @final
@@ -113,6 +113,8 @@ def train_run(
         "data": about(demos),
         "quick": quick,
     }
+    Stack.of(method, seeds, vary)  # what cannot be trained claims no folder
+    choose_device(device)
     run = claim(folder, identity)
     if run.finished:
         return run
@@ -139,7 +141,7 @@ def train_run(
         cache=cache,
         progress=report,
     )
-    Record(
+    record = Record(
         kind="training",
         settings=settings,
         members=[dict(member) for member in fitted.policy.members],
@@ -148,7 +150,9 @@ def train_run(
         device=device_name(fitted.policy),
         seconds=fitted.seconds,
         quick=quick,
-    ).append_to(run.records)
+    )
+    if not run.records.exists():  # it is there already if an earlier try could not be saved
+        record.append_to(run.records)
     for name, net in fitted.trained.parts.items():
         write_tensors(folder / "parts" / f"{name}.safetensors", net.state_dict(), about(demos))
     fitted.policy.save(folder / "policy")

@@ -1,0 +1,348 @@
+"""What each command does. A command is a dataclass: its flags and its help are made from the fields."""
+
+import dataclasses
+import os
+import signal
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from diffclone.console import answer, bars, percent, percent_interval, say, show_table
+from diffclone.data import Demonstrations
+from diffclone.errors import InvalidSettings, MissingPackage
+from diffclone.evaluation import Protocol, Starts, evaluate
+from diffclone.experiments import PRESETS
+from diffclone.model import Method
+from diffclone.policy import Policy
+from diffclone.records import versions
+from diffclone.runs import Run, record_evaluation, train_run
+from diffclone.statistics import wilson
+from diffclone.tasks import TASKS
+from diffclone.training import Progress
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """List the tasks: sizes, horizon, metric, bundled demonstrations."""
+
+    json: bool = False
+    """Print JSON instead of a table."""
+
+    def run(self) -> None:
+        """Do it."""
+        rows: list[dict[str, Any]] = []
+        for task in TASKS.values():
+            demos = task.demonstrations()
+            rows.append(
+                {
+                    "task": task.name,
+                    "id": task.gymnasium_id,
+                    "observation": task.obs_size,
+                    "action": task.act_size,
+                    "horizon": task.horizon,
+                    "metric": task.metric,
+                    "demonstrations": f"{demos.num_episodes} episodes, {demos.num_steps} steps",
+                    "about": task.summary,
+                }
+            )
+        if self.json:
+            answer(rows)
+        else:
+            show_table("Tasks", list(rows[0]), [[str(v) for v in row.values()] for row in rows])
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Make demonstrations with a task's bundled expert."""
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
+    """The task's name."""
+    out: Path
+    """The file to write (.npz). An existing file is not overwritten."""
+    episodes: int = 100
+    """Episodes to keep."""
+    seed: int = 0
+    """Of starts and of the expert's noise."""
+    json: bool = False
+    """Print JSON when done."""
+
+    def run(self) -> None:
+        """Do it."""
+        from diffclone.tasks.expert import collect
+
+        task = TASKS[self.task]
+        if self.out.exists():
+            raise InvalidSettings(
+                f"{self.out} exists already and is not overwritten. Choose another name or remove it."
+            )
+        expert = task.expert()
+        command = f"diffclone collect {self.task} --episodes {self.episodes} --seed {self.seed}"
+        meta = {
+            "task": task.name,
+            "expert": type(expert).__name__,
+            "versions": versions(),
+            "command": command,
+        }
+        env = task.make(1, **expert.env_options)
+        with bars() as show:
+            demos = collect(
+                env,
+                expert,
+                self.episodes,
+                seed=self.seed,
+                meta=meta,
+                progress=lambda done, total: show.update(f"collecting {task.name}", done, total),
+            )
+        demos.save(self.out)
+        if self.json:
+            answer(
+                {"out": str(self.out), "episodes": demos.num_episodes, "steps": demos.num_steps}
+                | {"fingerprint": demos.fingerprint}
+            )
+        else:
+            say(f"wrote {self.out}: {demos!r}")
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a method on a task's bundled demonstrations or on a file, several seeds at once."""
+
+    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
+    """A task's name, for its bundled demonstrations; or a file of demonstrations (.npz, .pt)."""
+    out: Path
+    """The run's folder. The same command again continues it; a folder that holds another run is left alone."""
+    task: str | None = None
+    """The task that a file's demonstrations are of, for presets; by default what the file says."""
+    method: str = "dbc"
+    """What to train: bc or dbc."""
+    preset: str | None = None
+    """Settings made for the task: paper, release, best, demo. The flags below change them."""
+    seeds: int = 3
+    """How many members to train, with seeds 0, 1, …"""
+    vary: tuple[str, ...] = ()
+    """Fields in which members differ beside their seeds, e.g. coefficient=0,10,30."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train; auto is a GPU where there is one."""
+    cache: bool = True
+    """Keep trained guides for other runs, in $DIFFCLONE_CACHE or ~/.cache/diffclone."""
+    tensorboard: bool = False
+    """Also write losses for TensorBoard into the run's folder."""
+    json: bool = False
+    """Print JSON when done."""
+
+    def run(self, method: Method[Any]) -> None:
+        """Do it."""
+        task, demos = find_demonstrations(self.data, self.task)
+        if self.seeds < 1:
+            raise InvalidSettings(f"at least one seed is needed; {self.seeds} were asked for.")
+        if self.preset is not None:
+            say(f"{task}/{self.method}/{self.preset}: {PRESETS[f'{task}/{self.method}/{self.preset}'].source}")
+        with (
+            tensorboard_writer(self.out, wanted=self.tensorboard) as write,
+            bars() as show,
+            between_updates() as stop,
+        ):
+
+            def progress(now: Progress) -> None:
+                show.training(self.method, now)
+                write(now)
+                stop()
+
+            run = train_run(
+                self.out,
+                method,
+                demos,
+                task=task,
+                seeds=range(self.seeds),
+                vary=parse_values("--vary", self.vary),
+                device=self.device,
+                cache=guide_cache() if self.cache else None,
+                progress=progress,
+            )
+        policy = run.policy()
+        if self.json:
+            answer({"run": str(self.out), "members": list(policy.members), "data": policy.data})
+        else:
+            say(f"{policy!r} in {self.out}. Next: diffclone evaluate {self.out}")
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play episodes with every member of a run, and append the result to the run's Records."""
+
+    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """What `diffclone train` made."""
+    episodes: int = 100
+    """Episodes a member. (The paper's protocol always counts a hundred.)"""
+    task: str | None = None
+    """The task to play; by default the one the run was trained for."""
+    protocol: Protocol = "fixed"
+    """fixed: the same starts for all, every episode counts; paper: as the released code counts."""
+    starts: Starts = "evaluation"
+    """Which list of starts; choose settings on validation."""
+    where: tuple[str, ...] = ()
+    """Only members with these values, e.g. coefficient=30 or seed=0,1."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+    def run(self) -> None:
+        """Do it."""
+        run = Run(self.run_folder)
+        policy = choose_members(run.policy(), parse_values("--where", self.where))
+        task = self.task or run.identity()["task"]
+        if task is None:
+            raise InvalidSettings(f"{self.run_folder} was trained on a file of no known task; say --task NAME.")
+        with bars() as show:
+            scores = evaluate(
+                policy,
+                task,
+                episodes=self.episodes,
+                protocol=self.protocol,
+                starts=self.starts,
+                progress=lambda done, total: show.update(f"playing {task}", done, total),
+            )
+        record = record_evaluation(run, policy, scores)
+        if self.json:
+            answer(dataclasses.asdict(record))
+            return
+        rows = [
+            [
+                ", ".join(f"{key} {value:g}" for key, value in member.items()),
+                percent(scores.success[m].mean()),
+                percent_interval(wilson(int(scores.success[m].sum()), scores.success.shape[1])),
+                f"{scores.length[m].mean():.0f}",
+            ]
+            for m, member in enumerate(policy.members)
+        ]
+        everyone = percent_interval(scores.success_interval)
+        rows.append(["all", percent(scores.success_rate), everyone, f"{scores.length.mean():.0f}"])
+        title = f"{type(policy.method).__name__} on {task}: {len(policy)} members × {scores.success.shape[1]} episodes"
+        show_table(title, ["member", "success", "95 %", "steps"], rows)
+        if self.protocol == "paper":
+            say("The paper's protocol counts the first hundred episodes to end, which favours short ones.")
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Train BC and DBC on Maze, several seeds at once, compare them on the same starts, and write a page."""
+
+    out: Path = Path("demo")
+    """Folder of the page and the runs."""
+    seeds: int = 3
+    """Members of each method."""
+    episodes: int = 100
+    """Episodes a member."""
+    quick: bool = False
+    """A few seconds of training: shows that everything works, and nothing about the methods."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+    def run(self) -> None:
+        """Do it."""
+        from diffclone.demo import COLUMNS, run_demo
+
+        seeds, episodes = (min(self.seeds, 2), min(self.episodes, 4)) if self.quick else (self.seeds, self.episodes)
+        with bars() as show, between_updates() as stop:
+            result = run_demo(self.out, seeds, episodes, quick=self.quick, show=show, stop=stop)
+        if self.json:
+            answer(result.summary)
+        else:
+            show_table(result.caption, COLUMNS, result.rows)
+            say(f"The page is {self.out / 'index.html'}")
+
+
+def find_demonstrations(data: str, task: str | None) -> tuple[str | None, Demonstrations]:
+    """Bundled ones by a task's name, or a file's; and the task they are of, if that is known."""
+    if data in TASKS:
+        return data, TASKS[data].demonstrations()
+    if not Path(data).exists() and not Path(data).suffix:
+        TASKS[data]  # neither a file nor a task: the nearest task is named
+    demos = Demonstrations.load(data)
+    name = task or demos.meta.get("task")
+    return (None if name is None else TASKS[name].name), demos
+
+
+def parse_values(flag: str, entries: Sequence[str]) -> dict[str, list[float]]:
+    """`field=1,2,3` to its values."""
+    parsed: dict[str, list[float]] = {}
+    for entry in entries:
+        name, _, values = entry.partition("=")
+        try:
+            parsed[name] = [float(value) for value in values.split(",")]
+        except ValueError:
+            raise InvalidSettings(f"{flag} takes FIELD=NUMBER,NUMBER,…; it was given {entry!r}.") from None
+    return parsed
+
+
+def choose_members(policy: Policy, where: Mapping[str, Sequence[float]]) -> Policy:
+    """The members whose fields have one of these values."""
+    chosen = [
+        m
+        for m, member in enumerate(policy.members)
+        if all(member.get(name) in values for name, values in where.items())
+    ]
+    if not chosen:
+        fields = ", ".join(policy.members[0])
+        raise InvalidSettings(f"no member has {dict(where)}; members differ in {fields}.")
+    return policy.choose(chosen)
+
+
+def guide_cache() -> Path:
+    """Where trained guides are kept."""
+    if chosen := os.environ.get("DIFFCLONE_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "diffclone" / "guides"
+
+
+@contextmanager
+def between_updates() -> Generator[Callable[[], None], None, None]:
+    """Hold back Ctrl-C until the yielded function is called, between two updates; a second Ctrl-C is not held back."""
+    asked: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    def stop() -> None:
+        if asked:
+            raise KeyboardInterrupt("interrupted. The checkpoint is kept; the same command goes on from there.")
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def tensorboard_writer(folder: Path, *, wanted: bool) -> Generator[Callable[[Progress], None], None, None]:
+    """Writes losses where asked to."""
+    if not wanted:
+        yield lambda now: None
+        return
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise MissingPackage(
+            "--tensorboard needs the package tensorboard. Try: pip install 'diffclone[tensorboard]'."
+        ) from None
+    writers: list[SummaryWriter] = []
+
+    def write(now: Progress) -> None:
+        if not writers:  # not before the run has claimed its folder
+            writers.append(SummaryWriter(str(folder / "tensorboard")))
+        for name, values in now.losses.items():
+            for member, value in enumerate(values):
+                writers[0].add_scalar(f"{now.stage}/{name}/member {member}", float(value), now.update)
+
+    try:
+        yield write
+    finally:
+        for writer in writers:
+            writer.close()

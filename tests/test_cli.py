@@ -1,0 +1,485 @@
+import errno
+import html
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from diffclone import BC, Demonstrations, Policy
+from diffclone.cli import COMMANDS, main
+from diffclone.experiments import PRESETS
+from diffclone.records import Record
+from diffclone.runs import forget_metrics
+from diffclone.tasks import TASKS
+from diffclone.training import Progress
+
+TINY = ("--method", "bc", "--seeds", "2", "--training.updates", "64", "--network.width", "16", "--device", "cpu")
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Answer]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DIFFCLONE_CACHE", str(tmp_path_factory.getbasetemp() / "guides"))
+
+
+@pytest.fixture
+def diffclone(capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command, run in this process."""
+
+    def run(*arguments: str | Path) -> Answer:
+        capsys.readouterr()
+        code: Any = 0
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = end.code
+        said = capsys.readouterr()
+        return Answer(code, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run; tests work on copies of it."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    main(["train", "maze", *TINY, "--out", str(folder)])
+    return folder
+
+
+@pytest.fixture
+def run_folder(trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
+    """Every file with its content and the time it was written."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+
+
+def refused(answer: Answer, message: str) -> None:
+    """One line for a person, and nothing else."""
+    assert answer.code == 2
+    assert "Traceback" not in answer.err
+    assert answer.out == ""
+    assert re.fullmatch(rf"diffclone: [^\n]*{message}[^\n]*\n", answer.err), answer.err
+
+
+def said(answer: Answer) -> str:
+    """The one line for a person, after whatever progress was shown."""
+    lines = [line for line in answer.err.splitlines() if line.startswith("diffclone:")]
+    assert len(lines) == 1, answer.err
+    assert answer.err.splitlines()[-1] == lines[0]
+    assert "Traceback" not in answer.err
+    return lines[0]
+
+
+# What works.
+
+
+def test_tasks_as_json(diffclone: Command) -> None:
+    answer = diffclone("tasks", "--json")
+    rows = json.loads(answer.out)
+    assert [row["task"] for row in rows] == list(TASKS)
+    assert (rows[0]["id"], rows[0]["observation"], rows[0]["action"]) == ("diffclone/Maze-v0", 6, 2)
+    assert rows[0]["demonstrations"].startswith("100 episodes")
+    assert answer.code == 0
+    assert answer.err == ""
+
+
+def test_collect_writes_a_file_and_replaces_none(diffclone: Command, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "two.npz"
+    answer = diffclone("collect", "maze", "--episodes", "2", "--seed", "4", "--out", path, "--json")
+    assert answer.code == 0
+    demos = Demonstrations.load(path)
+    told = json.loads(answer.out)
+    assert (told["episodes"], told["steps"]) == (2, demos.num_steps)
+    assert told["fingerprint"] == demos.fingerprint
+    assert demos.meta["command"] == "diffclone collect maze --episodes 2 --seed 4"
+    before = contents(tmp_path)
+    refused(diffclone("collect", "maze", "--episodes", "2", "--out", path), "exists already and is not overwritten")
+    assert contents(tmp_path) == before
+
+
+def test_train_then_evaluate(diffclone: Command, run_folder: Path) -> None:
+    answer = diffclone("evaluate", run_folder, "--episodes", "3", "--json")
+    assert answer.code == 0
+    told = json.loads(answer.out)
+    training, evaluation = Record.read_all(run_folder / "records.jsonl")
+    assert (training.kind, evaluation.kind) == ("training", "evaluation")
+    assert told["results"] == evaluation.results
+    assert (evaluation.results["members"], evaluation.results["episodes"]) == (2, 3)
+    for record in (training, evaluation):
+        assert record.data["fingerprint"] == TASKS["maze"].demonstrations().fingerprint
+        assert record.members == [{"seed": 0}, {"seed": 1}]
+        assert record.device == "cpu"
+        assert record.seconds > 0
+        assert record.settings["training"]["updates"] == 64
+        assert {"python", "torch", "numpy", "diffclone", "mujoco", "gymnasium"} <= record.versions.keys()
+    assert Policy.load(run_folder / "policy").dims.obs == 6
+    lines = [json.loads(line) for line in (run_folder / "metrics.jsonl").read_text().splitlines()]
+    assert [line["update"] for line in lines] == [32, 64]
+    assert all(len(line["L_BC"]) == 2 for line in lines)
+
+
+def test_evaluate_shows_a_row_a_member(diffclone: Command, run_folder: Path) -> None:
+    table = diffclone("evaluate", run_folder, "--episodes", "2").out
+    assert re.search(r"seed 0 .*%.*\n.*seed 1 .*%.*\n.*all .*%", table)
+    assert "2 members × 2 episodes" in table
+
+
+def test_evaluate_chooses_members(diffclone: Command, run_folder: Path) -> None:
+    answer = diffclone("evaluate", run_folder, "--episodes", "2", "--where", "seed=1", "--json")
+    assert json.loads(answer.out)["members"] == [{"seed": 1}]
+    refused(diffclone("evaluate", run_folder, "--where", "seed=9"), "members differ in seed")
+
+
+def test_a_killed_run_repeats_no_line_of_its_metrics(tmp_path: Path) -> None:
+    lines = [{"stage": "guide", "update": 64}, *({"stage": "policy", "update": u} for u in (32, 64, 96))]
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    forget_metrics(path, Progress("policy", 64, 128, {}, 1.0, 1.0))
+    assert [json.loads(line)["update"] for line in path.read_text().splitlines()] == [64, 32]
+
+
+def test_the_same_command_again_does_nothing(diffclone: Command, run_folder: Path) -> None:
+    before = contents(run_folder)
+    assert diffclone("train", "maze", *TINY, "--out", run_folder).code == 0
+    assert contents(run_folder) == before
+
+
+def test_a_guide_comes_from_the_cache(diffclone: Command, tmp_path: Path) -> None:
+    brief = ("--training.updates", "4", "--network.width", "8", "--guide.training.updates", "4", "--guide.width", "8")
+    command = ("train", "maze", "--seeds", "1", "--device", "cpu", *brief)
+    stages = list[set[str]]()
+    for name, more in (("a", ()), ("b", ("--vary", "coefficient=0,10,30")), ("c", ("--no-cache",))):
+        assert diffclone(*command, "--out", tmp_path / name, *more).code == 0
+        metrics = (tmp_path / name / "metrics.jsonl").read_text()
+        stages.append({json.loads(line)["stage"] for line in metrics.splitlines()})
+    assert stages == [{"guide", "policy"}, {"policy"}, {"guide", "policy"}]
+    assert [m["coefficient"] for m in Policy.load(tmp_path / "b" / "policy").members] == [0, 10, 30]
+
+
+def test_a_preset_is_where_flags_start_from(diffclone: Command, tmp_path: Path) -> None:
+    flags = ("--preset", "demo", "--method", "bc", "--seeds", "1", "--training.updates", "3")
+    assert diffclone("train", "maze", *flags, "--device", "cpu", "--out", tmp_path / "run").code == 0
+    training = json.loads((tmp_path / "run" / "run.json").read_text())["method"]["training"]
+    assert training["updates"] == 3
+    assert training["lr"] == PRESETS["maze/bc/demo"].method.training.lr != BC().training.lr
+
+
+def test_a_file_knows_its_task(diffclone: Command, tmp_path: Path) -> None:
+    TASKS["maze"].demonstrations().take([0, 1]).save(tmp_path / "mine.npz")
+    assert diffclone("train", tmp_path / "mine.npz", *TINY, "--out", tmp_path / "run").code == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["task"] == "maze"
+
+
+def test_tensorboard_is_written_into_the_run(diffclone: Command, tmp_path: Path) -> None:
+    answer = diffclone("train", "maze", *TINY, "--out", tmp_path / "run", "--tensorboard")
+    assert answer.code == 0, answer.err
+    assert list((tmp_path / "run" / "tensorboard").glob("events.out.tfevents.*"))
+    before = contents(tmp_path)
+    flags = (*TINY[:3], "3", *TINY[4:])
+    answer = diffclone("train", "maze", *flags, "--out", tmp_path / "run", "--tensorboard")
+    assert answer.code == 2
+    assert contents(tmp_path) == before
+
+
+# Help.
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(diffclone: Command, name: str) -> None:
+    answer = diffclone(name, "--help")
+    assert answer.code == 0
+    assert f"usage: diffclone {name}" in answer.out
+    assert (COMMANDS[name].__doc__ or "?").split()[0] in answer.out
+
+
+def test_help_of_train_names_the_settings(diffclone: Command) -> None:
+    text = diffclone("train", "--help").out
+    usage = text.partition("\n\n")[0]
+    assert re.search(r"\bDATA\b", usage)
+    for flag in ("--coefficient", "--guide.draws", "--training.updates", "--out"):
+        assert flag in text
+    assert "--guide" not in diffclone("train", "--method", "bc", "--help").out
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
+def test_help_lists_all_commands(diffclone: Command, arguments: tuple[str, ...]) -> None:
+    answer = diffclone(*arguments)
+    assert answer.code == 0
+    assert all(re.search(rf"\b{name}\b", answer.out) for name in COMMANDS)
+
+
+def test_the_version_is_one_line(diffclone: Command) -> None:
+    assert re.fullmatch(r"diffclone \d+\.\d+\.\d+\S*\n", diffclone("--version").out)
+
+
+# What a user may get wrong.
+
+
+GOOD: dict[str, Any] = {"obs": np.eye(4, 6), "act": np.eye(4, 2), "episode_ends": [4]}
+NAN, INF = np.eye(4, 6), np.eye(4, 2)
+NAN[2, 3], INF[1, 0] = np.nan, np.inf
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"observations": GOOD["obs"], "actions": GOOD["act"]}, "lacks obs, act, episode_ends; it has observations"),
+        (GOOD | {"obs": NAN}, "obs holds 1 value that is NaN or infinite, first in row 2, column 3"),
+        (GOOD | {"act": INF}, "act holds 1 value that is NaN or infinite, first in row 1, column 0"),
+        (GOOD | {"act": np.eye(3, 2)}, "observations and actions differ in length: 4 != 3"),
+        (GOOD | {"act": np.arange(4)}, r"act must be \(steps, action size\); its shape is \(4,\)"),
+        (GOOD | {"episode_ends": [2]}, "episode_ends must rise from at least 1 to the number of steps, 4"),
+        (GOOD | {"obs": np.eye(0, 6), "act": np.eye(0, 2), "episode_ends": []}, "there are no demonstrations"),
+    ],
+    ids=["keys", "nan", "inf", "lengths", "1-D", "ends", "nothing"],
+)
+def test_bad_demonstrations_are_one_line(
+    diffclone: Command, tmp_path: Path, arrays: dict[str, Any], message: str
+) -> None:
+    np.savez(tmp_path / "mine.npz", **arrays)
+    refused(diffclone("train", tmp_path / "mine.npz", *TINY, "--out", tmp_path / "run"), message)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.npz"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("mine.npz", b"", r"mine\.npz is empty"),
+        ("mine.npz", b"PK\x03\x04 no", r"mine\.npz is not a readable \.npz file"),
+        ("mine.pt", b"\x80\x02no", r"mine\.pt is not a readable \.pt file"),
+        ("mine.csv", b"1,2", r"cannot tell the format of .*mine\.csv; known are files named \*\.npz, \*\.pt"),
+    ],
+)
+def test_files_that_are_no_demonstrations_are_one_line(
+    diffclone: Command, tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    refused(diffclone("train", tmp_path / name, *TINY, "--out", tmp_path / "run"), message)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "none.npz"), r"no such file: none\.npz"),
+        (("train", "mase"), "unknown task 'mase'; did you mean 'maze'"),
+        (("collect", "mase"), "unknown task 'mase'; did you mean 'maze'"),
+        (("train", "maze", "--method", "dcb"), r"unknown method 'dcb'; did you mean 'dbc'\? Known: bc, dbc"),
+        (("train", "maze", "--preset", "papr"), "unknown preset 'maze/dbc/papr'; did you mean 'maze/dbc/paper'"),
+        (("train", "maze", "--seeds", "0"), "at least one seed is needed; 0 were asked for"),
+        (("train", "maze", "--vary", "coefficient=1,two"), "--vary takes FIELD=NUMBER,NUMBER,….*'coefficient=1,two'"),
+        (("train", "maze", "--vary", "coefficient"), "--vary takes FIELD=NUMBER,NUMBER,….*'coefficient'"),
+        (("train", "maze", "--vary", "gate=1"), "cannot vary in 'gate'.*can vary: coefficient, imitation"),
+        (("train", "maze", "--device", "cuda"), "no CUDA device is available"),
+        (("collect", "maze", "--episodes", "0"), "at least one episode must be collected; 0 were asked for"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_wrong_arguments_are_one_line_and_leave_nothing(
+    diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    refused(diffclone(*arguments, "--out", "run.npz" if arguments[0] == "collect" else "run"), message)
+    assert contents(tmp_path) == {}
+
+
+def test_an_unknown_command_names_the_nearest(diffclone: Command) -> None:
+    refused(diffclone("trian", "maze"), "unknown command 'trian'; did you mean 'train'")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("maze", "--out", "x", "--trainin.updates", "3"), "--training.updates"),
+        (("maze", "--out", "x", "--training.updates", "0"), "must be at least 1"),
+        (("maze",), "--out"),
+        (("--out", "x"), "DATA"),
+    ],
+    ids=["unknown", "impossible", "no out", "no data"],
+)
+def test_flags_that_cannot_be_parsed_are_no_traceback(
+    diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = diffclone("train", *arguments)
+    assert answer.code == 2
+    assert message in answer.err
+    assert "Traceback" not in answer.err
+    assert contents(tmp_path) == {}
+
+
+def test_a_preset_needs_a_known_task(diffclone: Command, tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", **GOOD)
+    command = ("train", tmp_path / "mine.npz", "--preset", "demo", "--out", tmp_path / "run")
+    refused(diffclone(*command), "a preset belongs to a task; say --task NAME. Presets: .*maze/dbc/demo")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_with_another_run_is_left_alone(diffclone: Command, run_folder: Path) -> None:
+    before = contents(run_folder)
+    flags = ("--method", "bc", "--seeds", "3", "--training.updates", "65", "--network.width", "16")
+    differences = r"holds another run \(.*updates: 64 != 65; .*seeds: \[0, 1\] != \[0, 1, 2\]\)\. Nothing was changed"
+    refused(diffclone("train", "maze", *flags, "--out", run_folder), differences)
+    assert contents(run_folder) == before
+
+
+def test_a_folder_with_other_files_is_left_alone(diffclone: Command, tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("precious")
+    before = contents(tmp_path)
+    refused(diffclone("train", "maze", *TINY, "--out", tmp_path), "is not empty and holds no run. Nothing was changed")
+    refused(diffclone("train", "maze", *TINY, "--out", tmp_path / "thesis.txt"), "is a file; a run needs a folder")
+    refused(diffclone("demo", "--quick", "--out", tmp_path), "is not empty and holds no demo. Nothing was changed")
+    assert contents(tmp_path) == before
+
+
+def test_evaluate_says_what_is_wrong_with_a_folder(diffclone: Command, run_folder: Path, tmp_path: Path) -> None:
+    refused(diffclone("evaluate", tmp_path), r"is not a run: it has no run\.json\. Make one with: diffclone train")
+    refused(diffclone("evaluate", tmp_path / "none"), "none is not a run")
+    refused(diffclone("evaluate", run_folder, "--task", "mase"), "unknown task 'mase'; did you mean 'maze'")
+    refused(diffclone("evaluate", run_folder, "--episodes", "0"), "at least one episode must be played")
+    shutil.rmtree(run_folder / "policy")
+    refused(diffclone("evaluate", run_folder), "has not finished training. Give the same `diffclone train` again")
+
+
+@pytest.mark.parametrize("name", ["policy/config.json", "policy/model.safetensors", "run.json"])
+def test_evaluate_names_a_damaged_file(diffclone: Command, run_folder: Path, name: str) -> None:
+    path = run_folder / name
+    path.write_bytes(path.read_bytes()[:20])
+    refused(diffclone("evaluate", run_folder), path.name.replace(".", r"\."))
+
+
+# A full disk, Ctrl-C.
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """The disk is full from the `at`-th file on."""
+    calls, fsync = list[int](), os.fsync
+
+    def full(descriptor: int) -> None:
+        calls.append(descriptor)
+        if len(calls) >= at:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    monkeypatch.setattr("diffclone.files.os.fsync", full)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4], ids=["run.json", "checkpoint", "weights", "config"])
+def test_a_full_disk_loses_nothing(
+    diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: Path, at: int
+) -> None:
+    command = ("train", "maze", *TINY, "--out", tmp_path / "run")
+    with monkeypatch.context() as patch:
+        fill_disk(patch, at)
+        answer = diffclone(*command)
+    assert answer.code == 2
+    assert re.fullmatch(r"diffclone: .*No space left on device\. Free some space, .*same command again\.", said(answer))
+    assert list(tmp_path.rglob(".*")) == []  # no half-written file
+    assert diffclone(*command).code == 0
+    policies = [folder / "policy" / "model.safetensors" for folder in (tmp_path / "run", trained)]
+    assert policies[0].read_bytes() == policies[1].read_bytes()
+    assert [record.kind for record in Record.read_all(tmp_path / "run" / "records.jsonl")] == ["training"]
+
+
+def test_a_full_disk_leaves_no_half_of_a_collection(
+    diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_disk(monkeypatch, 1)
+    answer = diffclone("collect", "maze", "--episodes", "1", "--out", tmp_path / "one.npz")
+    assert answer.code == 2
+    assert "No space left on device" in said(answer)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    settings = ("--method", "bc", "--seeds", "2", "--training.updates", "4800", "--network.width", "16")
+
+    def command(name: str) -> list[str]:
+        return [sys.executable, "-m", "diffclone.cli", "train", "maze", *settings, "--device", "cpu", "--out", name]
+
+    def updates() -> list[int]:
+        metrics = tmp_path / "stopped" / "metrics.jsonl"
+        lines = metrics.read_text().splitlines() if metrics.exists() else []
+        return [json.loads(line)["update"] for line in lines]
+
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(
+        command("stopped"), cwd=tmp_path, env=environment, text=True, stderr=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        deadline = time.monotonic() + 60
+        while len(updates()) < 5 and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    answer = Answer(process.returncode, out, err)
+    assert answer.code == 130
+    assert "The checkpoint is kept; the same command goes on from there." in said(answer)
+    assert (tmp_path / "stopped" / "checkpoints" / "policy.safetensors").exists()
+    assert not (tmp_path / "stopped" / "policy").exists()
+    before = updates()
+    assert 5 <= len(before) < 150
+
+    for name in ("stopped", "straight"):
+        subprocess.run(command(name), cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=120)
+    after = updates()
+    assert after[: len(before)] == before
+    assert after == list(range(32, 4800 + 32, 32))  # none again, none left out
+    stopped, straight = (tmp_path / name / "policy" / "model.safetensors" for name in ("stopped", "straight"))
+    assert stopped.read_bytes() == straight.read_bytes()
+
+
+# The demo.
+
+
+def test_the_demo_writes_a_page_that_needs_nothing_else(diffclone: Command, tmp_path: Path) -> None:
+    command = ("demo", "--quick", "--out", tmp_path / "demo")
+    answer = diffclone(*command)
+    assert answer.code == 0
+    assert "says nothing about the methods" in answer.out
+    text = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
+    assert text.count("<svg") == 2
+    assert "<script" not in text
+    assert "<link" not in text
+    assert "@import" not in text
+    loads = re.findall(r"""(?:src|href)\s*=\s*["']?([^"'>\s]*)|url\(["']?([^"')]*)""", text)
+    assert [load for pair in loads for load in pair if load and not load.startswith(("#", "data:"))] == []
+    for name in ("bc", "dbc"):
+        records = Record.read_all(tmp_path / "demo" / name / "records.jsonl")
+        assert [record.kind for record in records] == ["training", "evaluation"]
+        assert all(record.quick for record in records)
+        shown = html.unescape(text)
+        assert f'"fingerprint": "{records[1].data["fingerprint"]}"' in shown
+        assert f'"when": "{records[1].when}"' in shown
+
+    again = diffclone(*command, "--json")
+    assert again.code == 0
+    summary = json.loads(again.out)
+    assert summary["quick"] is True
+    assert summary["difference"] == summary["dbc"]["success_rate"] - summary["bc"]["success_rate"]
+    kinds = [record.kind for record in Record.read_all(tmp_path / "demo" / "bc" / "records.jsonl")]
+    assert kinds == ["training", "evaluation", "evaluation"]

@@ -1,0 +1,222 @@
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Policy, Training, fit
+from diffclone.errors import InvalidData, InvalidFile
+
+RNG = np.random.default_rng(0)
+OBS = RNG.uniform(-1, 1, (200, 3)).astype(np.float32)
+ACT = np.stack([OBS[:, 0], -OBS[:, 1]], 1)
+BOUNDS = [[-0.5, -0.5], [0.5, 0.4]]
+"""Tighter than what the expert did, so that something is cut."""
+DEMOS = Demonstrations.from_arrays(OBS, ACT, episode_ends=[100, 200], meta={"task": "twist", "action_bounds": BOUNDS})
+BRIEF = Training(updates=150, batch=32, lr=1e-2)
+METHOD = BC(training=BRIEF, network=Network(width=16, depth=2))
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return fit(METHOD, DEMOS, seeds=(5, 6, 7), device="cpu")
+
+
+@pytest.fixture
+def saved(policy: Policy, tmp_path: Path) -> Path:
+    policy.save(tmp_path / "policy")
+    return tmp_path / "policy"
+
+
+@pytest.mark.parametrize(
+    ("given", "one", "three"),
+    [
+        ((3,), (2,), (3, 2)),
+        ((4, 3), (4, 2), (3, 4, 2)),
+        ((1, 3), (1, 2), (3, 1, 2)),
+    ],
+)
+def test_shapes_of_answers(
+    policy: Policy, given: tuple[int, ...], one: tuple[int, ...], three: tuple[int, ...]
+) -> None:
+    obs = RNG.uniform(-1, 1, given)
+    assert policy[0](obs).shape == one
+    assert policy(obs).shape == three
+    assert np.allclose(policy(obs)[1], policy[1](obs), atol=1e-6)
+
+
+def test_members_may_see_different_things(policy: Policy) -> None:
+    obs = RNG.uniform(-1, 1, (3, 4, 3))
+    answer = policy(obs)
+    assert answer.shape == (3, 4, 2)
+    for member in range(3):
+        assert np.allclose(answer[member], policy[member](obs[member]), atol=1e-6)
+    assert policy[0](obs[:1]).shape == (1, 4, 2)
+
+
+@pytest.mark.parametrize("shape", [(), (2, 4, 3), (3, 2, 4, 3)])
+def test_shapes_that_do_not_fit_are_named(policy: Policy, shape: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidData, match=r"observations of shape \(.*\) do not fit.* with 3 members"):
+        policy(np.zeros(shape))
+
+
+@pytest.mark.parametrize("shape", [(4,), (5, 2), (3, 5, 4)])
+def test_a_wrong_size_is_named(policy: Policy, shape: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidData, match=f"observations have {shape[-1]} numbers; the policy was trained on 3"):
+        policy(np.zeros(shape))
+
+
+def test_what_goes_in_comes_out(policy: Policy) -> None:
+    from_numpy, from_torch = policy(OBS[:5]), policy(torch.tensor(OBS[:5]))
+    assert isinstance(from_numpy, np.ndarray)
+    assert isinstance(from_torch, torch.Tensor)
+    assert not from_torch.requires_grad
+    assert np.array_equal(from_numpy, from_torch.numpy())
+    assert np.array_equal(from_numpy, policy(OBS[:5].astype(np.float64)))
+
+
+def test_answers_are_cut_to_the_bounds(policy: Policy) -> None:
+    answer, (low, high) = policy(OBS), np.array(BOUNDS, dtype=np.float32)
+    assert np.all((answer >= low) & (answer <= high))
+    for bound in (low, high):
+        assert 0.05 < (answer == bound).mean() < 0.6
+    inside = np.abs(ACT).max(1) < 0.3
+    assert np.abs(answer - ACT)[:, inside].mean() < 0.1  # and where nothing is cut, it has learned
+
+
+def test_no_bounds_cut_nothing() -> None:
+    free = Demonstrations.from_arrays(OBS, ACT, episode_ends=[200])
+    assert np.abs(fit(METHOD, free, device="cpu")(OBS)).max() > 0.7
+
+
+def test_predict_is_as_stable_baselines_has_it(policy: Policy) -> None:
+    for obs in (OBS[0], OBS[:4]):
+        act, state = policy[1].predict(obs, state=None, episode_start=np.zeros(1, dtype=np.bool_), deterministic=True)
+        assert state is None
+        assert np.array_equal(act, policy[1](obs))
+    with pytest.raises(InvalidData, match=r"3 members; choose one: policy\[0\]\.predict"):
+        policy.predict(OBS[0])
+
+
+def test_an_observation_that_cannot_be_written_gives_no_warning(policy: Policy) -> None:
+    obs = OBS[:2].copy()
+    obs.setflags(write=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        policy(obs)
+        policy[0].predict(obs[0])
+
+
+def test_an_answer_is_the_callers_own(policy: Policy) -> None:
+    obs = OBS[:2].copy()
+    answer = policy(obs)
+    kept = answer.copy()
+    obs[:] = 9
+    policy(obs)
+    assert np.array_equal(answer, kept)
+
+
+def test_members_by_number(policy: Policy) -> None:
+    assert [dict(policy[m].members[0]) for m in (0, -1)] == [{"seed": 5}, {"seed": 7}]
+    assert np.array_equal(policy[-1](OBS), policy[2](OBS))
+    for member in (3, 9, -4):
+        with pytest.raises(IndexError, match=f"member {member} was asked for; there are 3"):
+            policy[member]
+
+
+def test_choosing_members(policy: Policy) -> None:
+    before = policy(OBS)
+    chosen = policy.choose([2, 0])
+    assert [member["seed"] for member in chosen.members] == [7, 5]
+    assert np.allclose(chosen(OBS), before[[2, 0]], atol=1e-6)
+    with torch.no_grad():
+        for parameter in chosen.net.parameters():
+            parameter.zero_()
+    assert np.array_equal(policy(OBS), before)  # the chosen have weights of their own
+
+
+def test_repr_shows_method_members_and_sizes(policy: Policy) -> None:
+    assert repr(policy) == "Policy(BC, 3 members, obs 3, act 2)"
+    assert repr(policy[0]) == "Policy(BC, 1 member, obs 3, act 2)"
+
+
+@pytest.mark.parametrize("kind", ["bc", "dbc"])
+def test_a_loaded_policy_is_the_saved_one(kind: str, tmp_path: Path) -> None:
+    brief = Training(updates=5)
+    guided = DBC(training=brief, network=METHOD.network, guide=DiffusionGuide(training=brief, width=8, steps=20))
+    method: BC | DBC = METHOD if kind == "bc" else guided
+    policy = fit(method, DEMOS, seeds=(1, 2), vary={"coefficient": [0.5, 3.0]} if kind == "dbc" else None, device="cpu")
+    policy.save(tmp_path / "new" / "policy")
+    again = Policy.load(str(tmp_path / "new" / "policy"))
+    assert sorted(p.name for p in (tmp_path / "new" / "policy").iterdir()) == ["config.json", "model.safetensors"]
+    assert np.array_equal(again(OBS), policy(OBS))
+    assert again.method == policy.method
+    assert list(again.members) == list(policy.members)
+    assert again.data == policy.data
+    assert again.data["fingerprint"] == DEMOS.fingerprint
+
+
+def test_saving_replaces_nothing(policy: Policy, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("precious")
+    for target in (tmp_path, tmp_path / "notes.txt"):
+        with pytest.raises(InvalidFile, match="exists already and is not overwritten"):
+            policy.save(target)
+    assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
+    assert (tmp_path / "notes.txt").read_text() == "precious"
+    (tmp_path / "empty").mkdir()
+    policy.save(tmp_path / "empty")
+    with pytest.raises(InvalidFile, match="not overwritten"):
+        policy.save(tmp_path / "empty")
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_missing_file_is_named(saved: Path, name: str) -> None:
+    (saved / name).unlink()
+    with pytest.raises(InvalidFile, match=f"no such file: .*{name}"):
+        Policy.load(saved)
+
+
+@pytest.mark.parametrize("keep", [0, 100, -1])
+def test_damaged_weights_are_named(saved: Path, keep: int) -> None:
+    path = saved / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(InvalidFile, match=r"model\.safetensors is damaged"):
+        Policy.load(saved)
+
+
+def test_a_config_of_other_weights_names_both_shapes(saved: Path) -> None:
+    method = json.loads((saved / "config.json").read_text())["method"]
+    change_config(saved, method=method | {"network": method["network"] | {"width": 17}})
+    with pytest.raises(InvalidFile, match=r"asks for net\.\S+ of shape \(.*17.*\), model\.safetensors has \(.*16.*\)"):
+        Policy.load(saved)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"observation_size": 4}, {"action_size": 1}, {"members": [{"seed": 5}]}], ids=lambda c: next(iter(c))
+)
+def test_a_config_of_other_sizes_is_refused(saved: Path, changes: dict[str, Any]) -> None:
+    change_config(saved, **changes)
+    with pytest.raises(InvalidFile, match=r"config\.json asks for .* of shape .*, model\.safetensors has"):
+        Policy.load(saved)
+
+
+@pytest.mark.parametrize("number", [0, 2, None, "1"])
+def test_another_format_is_refused(saved: Path, number: Any) -> None:
+    change_config(saved, format=number)
+    with pytest.raises(InvalidFile, match=f"has format {number}; this version of diffclone reads format 1"):
+        Policy.load(saved)
+
+
+@pytest.mark.parametrize("content", ["{", "", "[]", '{"format": 1}'])
+def test_a_config_that_is_none_is_refused(saved: Path, content: str) -> None:
+    (saved / "config.json").write_text(content)
+    with pytest.raises(InvalidFile, match="policy"):
+        Policy.load(saved)
