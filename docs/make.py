@@ -138,12 +138,14 @@ def time_commands() -> None:
             begun = time.monotonic()
             done = subprocess.run(command.split(), cwd=clone, check=False)
             seconds = time.monotonic() - begun
+            if done.returncode:
+                sys.exit(f"{command} failed with exit code {done.returncode}; nothing was recorded.")
             Record(
                 kind="timing",
                 settings={},
                 members=[],
                 data={},
-                results={"command": command, "exit_code": done.returncode},
+                results={"command": command},
                 device=f"{platform.machine()}, {os.cpu_count()} cores",
                 seconds=seconds,
             ).append_to(RECORDS / "timing.jsonl")

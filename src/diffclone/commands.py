@@ -19,7 +19,7 @@ from diffclone.evaluation import Protocol, Starts, evaluate
 from diffclone.experiments import PRESETS
 from diffclone.model import Method
 from diffclone.policy import Policy
-from diffclone.records import versions
+from diffclone.records import Record, versions
 from diffclone.runs import Run, record_evaluation, train_run
 from diffclone.statistics import wilson
 from diffclone.tasks import TASKS
@@ -165,8 +165,13 @@ class Train:
                 progress=progress,
             )
         policy = run.policy()
+        diverged = Record.read_all(run.records)[0].results["diverged"]
+        if diverged:
+            lost = "; ".join(", ".join(f"{k} {v:g}" for k, v in policy.members[m].items()) for m in diverged)
+            say(f"Members that diverged, and are of no use: {lost}. A smaller learning rate may help.")
         if self.json:
-            answer({"run": str(self.out), "members": list(policy.members), "data": policy.data})
+            about = {"members": list(policy.members), "diverged": diverged, "data": policy.data}
+            answer({"run": str(self.out), **about})
         else:
             say(f"{policy!r} in {self.out}. Next: diffclone evaluate {self.out}")
 
