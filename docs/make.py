@@ -24,6 +24,8 @@ ROOT = DOCS.parent
 RECORDS = DOCS / "records"
 PAPER = tomllib.loads((ROOT / "src/diffclone/experiments/paper.toml").read_text(encoding="utf-8"))
 BUNDLED = "b591c848e3e57aea"
+PAPER_UPDATES = 288_000
+"""Of a Maze policy: what is not said of a row that has them."""
 
 
 def label(record: Record) -> str:
@@ -31,13 +33,17 @@ def label(record: Record) -> str:
     settings = record.settings
     default = settings.get("coefficient", 0.0)
     coefficients = sorted({member.get("coefficient", default) for member in record.members})
+    training = settings["training"]
+    brief = (
+        "" if training["updates"] == PAPER_UPDATES else f", {training['updates']:,} updates at lr {training['lr']:g}"
+    )
     if settings["type"] == "bc" or coefficients == [0]:
-        return "BC"
+        return f"BC{brief}"
     shown = ", ".join(f"{c:g}" for c in coefficients)
     guide = settings["guide"]
     draws = "1 draw" if guide["draws"] == 1 else f"{guide['draws']} draws"
     span = "" if guide["t_high"] is None else f", t < {guide['t_high']}"
-    return f"DBC λ = {shown}, gate {settings['gate']}, {draws}, t {guide['t_sampling']}{span}"
+    return f"DBC λ = {shown}, gate {settings['gate']}, {draws}, t {guide['t_sampling']}{span}{brief}"
 
 
 def rate(results: dict[str, Any]) -> str:
@@ -72,7 +78,7 @@ def maze_table(*, bundled: bool) -> str:
             continue
         counted = find(records, record, protocol="paper", starts="evaluation")
         shown = "–" if counted is None else f"{100 * counted.results['success_rate']:.1f}"
-        printed = PAPER["main-table"]["maze"]["bc" if label(record) == "BC" else "dbc"]
+        printed = PAPER["main-table"]["maze"]["bc" if label(record).startswith("BC") else "dbc"]
         lines.append(
             f"| {label(record)} | {rate(dict(results))} | {100 * results['success_sd_over_members']:.1f} "
             f"| {results['members']} × {results['episodes']} "

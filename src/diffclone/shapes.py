@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -35,4 +34,3 @@ Scalar: TypeAlias = float | Tensor
 """A setting in which the members of one stack may differ: a number to users, one number a member while training."""
 
 Floats: TypeAlias = npt.NDArray[np.float32]
-Device: TypeAlias = torch.device

@@ -74,4 +74,5 @@ class GuideCache:
 def guide_identity(guide: Guide[Any], settings: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
     """What a guide's weights depend on: its settings, less those that matter only when it judges, and the data."""
     judging = {f.name for f in dataclasses.fields(guide) if f.metadata.get("judging")}
-    return {"guide": {k: v for k, v in settings.items() if k not in judging}, **about}
+    kind = f"{type(guide).__module__}.{type(guide).__qualname__}"
+    return {"guide": {k: v for k, v in settings.items() if k not in judging}, "class": kind, **about}
