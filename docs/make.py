@@ -2,7 +2,7 @@
 
 python docs/make.py            write the blocks
 python docs/make.py --check    only say whether they agree (what the tests do)
-python docs/make.py --time     first run the README's two commands (or those given) in a fresh clone, and record the time
+python docs/make.py --time     first time the README's two commands (or those given) in a fresh clone
 """
 
 import os
