@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 import torch
 
@@ -19,8 +19,6 @@ from diffclone.training import Progress, Stack, train
 from diffclone.training.checkpoint import GuideCache
 from diffclone.training.loop import Session, Trained
 from diffclone.training.step import Pairs
-
-T = TypeVar("T")
 
 
 class Diverged(DiffcloneError, ArithmeticError):
