@@ -70,6 +70,6 @@ def test_a_wrong_size_is_named_on_both_sides() -> None:
 
 def test_identity_leaves_numbers_as_they_are() -> None:
     normaliser, x = Normaliser.identity(2, 2), torch.tensor([[1.5, -9.0], [11.0, 0.0]])
-    assert normaliser.normalise_obs(x).tolist() == [[1.5, -9.0], [10.0, 0.0]]
+    assert torch.equal(normaliser.normalise_obs(x), x)  # no limit either: the numbers have no common scale
     assert torch.equal(normaliser.normalise_act(x), x)
     assert torch.equal(normaliser.restore_act(x), x)

@@ -87,16 +87,19 @@ def fit_fully(
     """`fit`, with the guide's weights and what went wrong."""
     begun = time.monotonic()
     where = choose_device(device)
-    normaliser = Normaliser.from_demonstrations(demos).to(where, dtype)
+    dims = Dims(demos.obs.shape[1], demos.act.shape[1])
+    plain = method.normalisation == "none"
+    normaliser = Normaliser.identity(dims.obs, dims.act) if plain else Normaliser.from_demonstrations(demos)
+    normaliser = normaliser.to(where, dtype)
     pairs = Pairs(
-        normaliser.normalise_obs(torch.tensor(demos.obs, dtype=dtype, device=where)),
+        normaliser.normalise_obs(torch.tensor(demos.obs, device=where).to(dtype)),
         normaliser.normalise_act(torch.tensor(demos.act, dtype=dtype, device=where)),
     )
     stack = Stack.of(method, seeds, vary)
     session = Session(
         pairs,
-        Dims(demos.obs.shape[1], demos.act.shape[1]),
-        {"demonstrations": demos.fingerprint, "normaliser": "z-score", "precision": str(dtype)},
+        dims,
+        {"demonstrations": demos.fingerprint, "normaliser": method.normalisation, "precision": str(dtype)},
         where,
         dtype,
         None if checkpoints is None else Path(checkpoints),

@@ -14,6 +14,8 @@ from diffclone.shapes import Act, Costs, Obs, Scalars
 W = TypeVar("W", bound=nn.Module)
 """The kind of weights a model has."""
 
+Normalisation = Literal["z-score", "none"]
+
 Parts: TypeAlias = Mapping[str, nn.Module]
 """Weights of the models that another one needs, by name."""
 
@@ -130,6 +132,10 @@ class Guide(Model[W]):
 @dataclass(frozen=True)
 class Method(Model[W]):
     """A model that acts."""
+
+    normalisation: Normalisation = "z-score"
+    """What is done to numbers before any model sees them, the guide included: z-scores of the demonstrations, or none,
+    as the released code has it for AntReach."""
 
     @abstractmethod
     def act(self, weights: W, obs: Obs, rng: Rng) -> Act:

@@ -10,6 +10,8 @@ from diffclone.registry import Registry
 
 def to_dict(value: Any, *registries: Registry[Any]) -> Any:
     """A settings object as plain values; an object of a registered class carries its name as `type`."""
+    if isinstance(value, tuple):
+        return list(value)
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
     fields = {f.name: to_dict(getattr(value, f.name), *registries) for f in dataclasses.fields(value)}

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     Steps: TypeAlias = Tensor
     Costs: TypeAlias = Tensor
     Scalars: TypeAlias = Tensor
+    Seen: TypeAlias = npt.NDArray[np.float32 | np.uint8]
+    """Observations of the world: numbers, or the bytes of pictures."""
 else:
+    Seen = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
     try:
         from jaxtyping import Float, Int
     except ImportError:

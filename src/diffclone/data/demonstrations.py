@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diffclone.errors import InvalidData
-from diffclone.shapes import Floats
+from diffclone.shapes import Floats, Seen
 
 
 @final
@@ -19,8 +19,8 @@ from diffclone.shapes import Floats
 class Demonstrations:
     """Episodes laid end to end."""
 
-    obs: Floats
-    """(steps, observation size): what the expert saw."""
+    obs: Seen
+    """(steps, observation size): what the expert saw. Bytes stay bytes, and are taken for pictures."""
     act: Floats
     """(steps, action size): what the expert did there."""
     episode_ends: npt.NDArray[np.int64]
@@ -59,7 +59,7 @@ class Demonstrations:
         meta: Mapping[str, Any] | None = None,
     ) -> "Demonstrations":
         """From anything array-like. Say where episodes end by `episode_ends`, or by `done` flags, one a step."""
-        obs, act = _matrix("obs", obs), _matrix("act", act)
+        obs, act = _matrix("obs", obs), _floats(_matrix("act", act))
         if (episode_ends is None) == (done is None):
             raise InvalidData(
                 "episodes have no ends: give exactly one of episode_ends (counts of steps) or done (a flag a step)."
@@ -136,7 +136,7 @@ class Demonstrations:
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
 
-    def episodes(self) -> Iterator[tuple[Floats, Floats]]:
+    def episodes(self) -> Iterator[tuple[Seen, Floats]]:
         """Observations and actions of each episode in turn."""
         for end, length in zip(self.episode_ends, self.lengths, strict=True):
             yield self.obs[end - length : end], self.act[end - length : end]
@@ -189,7 +189,7 @@ def _few(values: Sequence[int] | npt.NDArray[np.int64]) -> str:
     return ", ".join(shown if len(shown) <= 6 else [*shown[:3], "…", *shown[-2:]])
 
 
-def _matrix(name: str, values: npt.ArrayLike) -> Floats:
+def _matrix(name: str, values: npt.ArrayLike) -> Seen:
     try:
         array = np.asarray(values)
     except ValueError:
@@ -204,7 +204,7 @@ def _matrix(name: str, values: npt.ArrayLike) -> Floats:
     if array.ndim != 2:
         raise InvalidData(f"{name} must be (steps, size); its shape is {array.shape}.")
     with np.errstate(over="ignore"):
-        array = np.array(array, dtype=np.float32)
+        array = np.array(array, dtype=np.uint8 if array.dtype == np.uint8 else np.float32)
     if not np.isfinite(array).all():
         row, column = np.argwhere(~np.isfinite(array))[0]
         count = int((~np.isfinite(array)).sum())
@@ -213,3 +213,7 @@ def _matrix(name: str, values: npt.ArrayLike) -> Floats:
             f"first in row {row}, column {column}. Remove or repair those steps."
         )
     return array
+
+
+def _floats(array: Seen) -> Floats:
+    return array.astype(np.float32, copy=False)

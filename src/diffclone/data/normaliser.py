@@ -4,11 +4,13 @@
     z⁻¹(y) = y · std + mean                     actions
 
 A dimension that never varies in the demonstrations carries no information: its z is 0, and its inverse is the mean.
+The pixels of pictures share one mean and one std: a grey means the same wherever it is seen.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,16 +30,21 @@ class Normaliser:
     obs_std: Tensor
     act_mean: Tensor
     act_std: Tensor
+    obs_limit: Tensor = field(default_factory=lambda: torch.tensor(LIMIT))
+    """A state's z lies within ± this."""
 
     @classmethod
     def from_demonstrations(cls, demos: Demonstrations) -> "Normaliser":
         """The statistics of these demonstrations (standard deviations with n − 1, as the released code)."""
-        return cls(*_statistics(demos.obs), *_statistics(demos.act))
+        pictures, size = demos.obs.dtype == np.uint8, demos.obs.shape[1]
+        mean, std = _statistics(demos.obs.reshape(-1, 1) if pictures else demos.obs)
+        return cls(mean.expand(size).contiguous(), std.expand(size).contiguous(), *_statistics(demos.act))
 
     @classmethod
     def identity(cls, obs: int, act: int) -> "Normaliser":
-        """Leaves numbers as they are (but for the limit on states)."""
-        return cls(torch.zeros(obs), torch.ones(obs), torch.zeros(act), torch.ones(act))
+        """Leaves numbers as they are."""
+        unchanged = (torch.zeros(obs), torch.ones(obs), torch.zeros(act), torch.ones(act))
+        return cls(*unchanged, torch.tensor(float("inf")))
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> "Normaliser":
         """The same on another device or in another precision."""
@@ -50,6 +57,7 @@ class Normaliser:
             "obs_std": self.obs_std,
             "act_mean": self.act_mean,
             "act_std": self.act_std,
+            "obs_limit": self.obs_limit,
         }
 
     def normalise_obs(self, obs: Tensor) -> Tensor:
@@ -58,7 +66,7 @@ class Normaliser:
             raise InvalidData(
                 f"observations have {obs.shape[-1]} numbers; the policy was trained on {len(self.obs_mean)}."
             )
-        return _z(obs, self.obs_mean, self.obs_std).clamp(-LIMIT, LIMIT)
+        return _z(obs, self.obs_mean, self.obs_std).clamp(-self.obs_limit, self.obs_limit)
 
     def normalise_act(self, act: Tensor) -> Tensor:
         """World to model, without a limit: a target must stay reachable."""

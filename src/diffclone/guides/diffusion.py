@@ -1,6 +1,6 @@
 """A diffusion model of p(s, a): the cost of a pair is how badly its noise is told from it.
 
-x          = [s, a]
+x          = [s, a]                                                              s made coarse where it is a picture
 cost(s, a) = 1/K Σ_k mean over dimensions of (ε_k − ε̂(x_{t_k}, t_k))²          K draws of (t, ε)
 L_diff     = E cost(s, a)                                                       over expert pairs
 """
@@ -16,6 +16,7 @@ from diffclone.diffusion import Diffusion, sigmoid_betas
 from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Dims, Guide, Losses, Parts, Training, judging
 from diffclone.nn import Denoiser
+from diffclone.nn.images import check_size, pool
 from diffclone.nn.layers import TimeConditioning
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Costs, Obs, Rows, Steps
@@ -37,6 +38,11 @@ class DiffusionGuide(Guide[Diffusion]):
     """T, diffusion steps."""
     conditioning: TimeConditioning = "sinusoidal"
     """How the network knows t: sines and cosines, or a learned table a layer, as released."""
+    image: tuple[int, int, int] | None = None
+    """Channels, height and width of an observation that is a picture, which the guide then sees in squares of `pool`
+    pixels: thousands of grey values leave the few numbers of an action no say in the error. None for plain numbers."""
+    pool: int = 8
+    """Side of those squares. A network narrower than the numbers that are left cannot tell their noise."""
     draws: int = judging(1)
     """K, draws of (t, ε) for each judged pair. Training of the guide itself uses one."""
     t_sampling: Literal["uniform", "antithetic", "stratified"] = judging("antithetic")
@@ -57,6 +63,13 @@ class DiffusionGuide(Guide[Diffusion]):
             raise InvalidSettings(
                 f"draws, depth and width must be at least 1; they are {self.draws}, {self.depth}, {self.width}."
             )
+        if self.pool < 1:
+            raise InvalidSettings(f"pool must be at least 1; it is {self.pool}.")
+        if self.image is not None and (len(self.image) != 3 or any(side % self.pool for side in self.image[1:])):
+            raise InvalidSettings(
+                f"image must be channels, height and width, the last two multiples of pool, {self.pool}; "
+                f"it is {self.image}."
+            )
 
     @property
     def t_stop(self) -> int:
@@ -65,15 +78,17 @@ class DiffusionGuide(Guide[Diffusion]):
 
     def init(self, dims: Dims, rng: Rng) -> Diffusion:
         """A denoiser of pairs."""
-        size = dims.obs + dims.act
-        denoiser = Denoiser(size, self.steps, self.width, self.depth, self.conditioning, rng)
+        if self.image is not None:
+            check_size(dims.obs, self.image)
+        denoiser = Denoiser(self.size(dims), self.steps, self.width, self.depth, self.conditioning, rng)
         return Diffusion(denoiser, sigmoid_betas(self.steps))
 
     def loss(self, weights: Diffusion, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """L_diff, with one antithetic draw of t over all steps, as released."""
-        rows, size = batch.obs.shape[-2], batch.obs.shape[-1] + batch.act.shape[-1]
+        x = self.pair(batch.obs, batch.act)
+        rows, size = x.shape[-2:]
         t = antithetic(rng["t"], rows, 0, self.steps)
-        error = weights.error(pair(batch.obs, batch.act), t, rng["noise"].normal(rows, size))
+        error = weights.error(x, t, rng["noise"].normal(rows, size))
         diff = error.mean(-1)
         return Losses(diff, {"L_diff": diff})
 
@@ -81,26 +96,30 @@ class DiffusionGuide(Guide[Diffusion]):
         """K · batch steps and noises, the K draws of a pair `batch` rows apart."""
         rows = self.draws * batch
         return T_SAMPLERS[self.t_sampling](rng["t"], rows, self.t_low, self.t_stop), rng["noise"].normal(
-            rows, dims.obs + dims.act
+            rows, self.size(dims)
         )
 
     def cost(self, weights: Diffusion, obs: Obs, act: Act, draw: Draw) -> Costs:
         """The denoising error of each pair, averaged over its K draws."""
-        x = pair(obs, act)
+        x = self.pair(obs, act)
         if self.draws > 1:
             x = x.repeat(*[1] * (x.dim() - 2), self.draws, 1)
         error = weights.error(x, *draw)
         return error.unflatten(-1, (self.draws, obs.shape[-2])).mean(-2)
 
     def sample(self, weights: Diffusion, rows: int, dims: Dims, rng: Rng) -> tuple[Tensor, Tensor]:
-        """Pairs the guide has learned to expect, normalised: observations and actions, (members, rows, …)."""
-        x = weights.sample(rows, dims.obs + dims.act, rng)
-        return x[..., : dims.obs], x[..., dims.obs :]
+        """Pairs the guide has learned to expect, normalised: observations (or their squares) and actions."""
+        x = weights.sample(rows, self.size(dims), rng)
+        return x[..., : -dims.act], x[..., -dims.act :]
 
+    def size(self, dims: Dims) -> int:
+        """Numbers in x."""
+        return (dims.obs if self.image is None else dims.obs // self.pool**2) + dims.act
 
-def pair(obs: Obs, act: Act) -> Rows:
-    """[s, a], within the limit of the guide's inputs."""
-    return torch.cat([obs, act.clamp(-LIMIT, LIMIT)], -1)
+    def pair(self, obs: Obs, act: Act) -> Rows:
+        """x, within the limit of the guide's inputs."""
+        seen = obs if self.image is None else pool(obs, self.image, self.pool)
+        return torch.cat([seen, act.clamp(-LIMIT, LIMIT)], -1)
 
 
 def uniform(rng: Rng, rows: int, low: int, high: int) -> Steps:

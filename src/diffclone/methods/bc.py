@@ -7,31 +7,31 @@ from dataclasses import dataclass
 from typing import final
 
 from diffclone.model import Batch, Dims, Losses, Method, Parts, Training
-from diffclone.nn import MLP, Network
+from diffclone.nn import Network, PolicyNet, policy_net
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Obs, Scalars
 
 
 @final
 @dataclass(frozen=True)
-class BC(Method[MLP]):
+class BC(Method[PolicyNet]):
     """Regress the expert's action on the state."""
 
     training: Training = Training(updates=20_000, lr=5e-4, eps=1e-12)
     network: Network = Network()
     """π."""
 
-    def init(self, dims: Dims, rng: Rng) -> MLP:
+    def init(self, dims: Dims, rng: Rng) -> PolicyNet:
         """π's weights."""
-        return MLP(dims.obs, dims.act, self.network, rng)
+        return policy_net(dims.obs, dims.act, self.network, rng)
 
-    def loss(self, weights: MLP, batch: Batch, rng: Rng, parts: Parts) -> Losses:
+    def loss(self, weights: PolicyNet, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """L_BC."""
         act = weights(batch.obs)
         bc = imitation_loss(act, batch.act)
         return Losses(bc, {"L_BC": bc}, imitated=act)
 
-    def act(self, weights: MLP, obs: Obs, rng: Rng) -> Act:
+    def act(self, weights: PolicyNet, obs: Obs, rng: Rng) -> Act:
         """π(s)."""
         return weights(obs)
 

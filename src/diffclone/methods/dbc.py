@@ -15,14 +15,14 @@ from typing import Any, Literal, final
 from diffclone.guides.diffusion import DiffusionGuide
 from diffclone.methods.bc import imitation_loss
 from diffclone.model import Batch, Dims, Guide, Losses, Method, Parts, Training, stackable
-from diffclone.nn import MLP, Network
+from diffclone.nn import Network, PolicyNet, policy_net
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Obs, Scalar
 
 
 @final
 @dataclass(frozen=True)
-class DBC(Method[MLP]):
+class DBC(Method[PolicyNet]):
     """BC with a guide: a model of p(s, a) that says how unlike the expert's a pair is."""
 
     training: Training = Training(updates=20_000, lr=5e-4, eps=1e-12)
@@ -43,11 +43,11 @@ class DBC(Method[MLP]):
         """The guide."""
         return {"guide": self.guide}
 
-    def init(self, dims: Dims, rng: Rng) -> MLP:
+    def init(self, dims: Dims, rng: Rng) -> PolicyNet:
         """π's weights."""
-        return MLP(dims.obs, dims.act, self.network, rng)
+        return policy_net(dims.obs, dims.act, self.network, rng)
 
-    def loss(self, weights: MLP, batch: Batch, rng: Rng, parts: Parts) -> Losses:
+    def loss(self, weights: PolicyNet, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """L, and its parts."""
         s, a, π = batch.obs, batch.act, weights(batch.obs)
         draw = self.guide.draw(s.shape[-2], Dims(s.shape[-1], a.shape[-1]), rng["guide"])
@@ -66,6 +66,6 @@ class DBC(Method[MLP]):
         logs = {"L_BC": bc, "L_DM": dm, "L_agent": agent.mean(-1), "L_expert": expert.mean(-1)}
         return Losses(total, logs, imitated=π)
 
-    def act(self, weights: MLP, obs: Obs, rng: Rng) -> Act:
+    def act(self, weights: PolicyNet, obs: Obs, rng: Rng) -> Act:
         """π(s)."""
         return weights(obs)

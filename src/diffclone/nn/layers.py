@@ -9,11 +9,15 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
+from diffclone.errors import InvalidSettings
 from diffclone.rng import Rng
 
 Activation = Literal["tanh", "relu"]
 Initialisation = Literal["default", "orthogonal"]
 TimeConditioning = Literal["table", "sinusoidal"]
+
+SMALLEST = 36
+"""Pixels along a side that three convolutions leave something of."""
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
 
@@ -24,12 +28,7 @@ class Linear(nn.Module):
 
     def __init__(self, fan_in: int, fan_out: int, rng: Rng, init: Initialisation = "default"):
         super().__init__()
-        if init == "orthogonal":
-            weight, bias = orthogonal(fan_in, fan_out, rng) * math.sqrt(2), rng.uniform(1, fan_out) * 0
-        else:
-            bound = 1 / math.sqrt(fan_in)
-            weight = (2 * rng.uniform(fan_in, fan_out) - 1) * bound
-            bias = (2 * rng.uniform(1, fan_out) - 1) * bound
+        weight, bias = initial_weights(fan_in, fan_out, rng, init)
         self.weight = nn.Parameter(weight)
         self.bias = nn.Parameter(bias)
 
@@ -38,6 +37,15 @@ class Linear(nn.Module):
         if x.dim() == 3 and x.shape[0] == self.weight.shape[0]:
             return torch.baddbmm(self.bias, x, self.weight)
         return x @ self.weight + self.bias
+
+
+def initial_weights(fan_in: int, fan_out: int, rng: Rng, init: Initialisation) -> tuple[Tensor, Tensor]:
+    """A weight (members, in, out) and a bias (members, 1, out)."""
+    if init == "orthogonal":
+        return orthogonal(fan_in, fan_out, rng) * math.sqrt(2), rng.uniform(1, fan_out) * 0
+    bound = 1 / math.sqrt(fan_in)
+    weight = (2 * rng.uniform(fan_in, fan_out) - 1) * bound
+    return weight, (2 * rng.uniform(1, fan_out) - 1) * bound
 
 
 def orthogonal(fan_in: int, fan_out: int, rng: Rng) -> Tensor:
@@ -61,6 +69,15 @@ class Network:
     """Between layers; the output is linear."""
     init: Initialisation = "orthogonal"
     """Of hidden layers: orthogonal with gain √2 and no bias, or PyTorch's default. The last layer has the default."""
+    image: tuple[int, int, int] | None = None
+    """Channels, height and width of an observation that is a picture: three convolutions (`nn/images.py`) then come
+    before the hidden layers. None for plain numbers."""
+
+    def __post_init__(self) -> None:
+        if self.image is not None and (len(self.image) != 3 or self.image[0] < 1 or min(self.image[1:]) < SMALLEST):
+            raise InvalidSettings(
+                f"image must be channels, height and width, at least 1, {SMALLEST} and {SMALLEST}; it is {self.image}."
+            )
 
 
 @final

@@ -1,0 +1,254 @@
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from diffclone import BC, DBC, Demonstrations, Policy, Training
+from diffclone.api import Fitted, fit_fully
+from diffclone.data import Normaliser
+from diffclone.errors import InvalidSettings
+from diffclone.guides import GUIDES, DiffusionGuide
+from diffclone.methods import METHODS
+from diffclone.model import Dims, Method
+from diffclone.nn import MLP, Network, policy_net
+from diffclone.nn.images import LAYERS, Convolution, PictureNet, pool
+from diffclone.rng import Rng
+from diffclone.settings import from_dict, to_dict
+
+IMAGE = (2, 36, 40)
+SIZE = 2 * 36 * 40
+NETWORK = Network(width=8, depth=1, activation="relu", image=IMAGE)
+BRIEF = Training(updates=3, batch=4, lr=1e-3)
+GUIDE = DiffusionGuide(training=BRIEF, width=8, depth=1, steps=20, image=IMAGE, pool=4)
+EVERY: dict[str, Method[Any]] = {
+    "bc": BC(training=BRIEF, network=NETWORK),
+    "dbc": DBC(training=BRIEF, network=NETWORK, guide=GUIDE),
+}
+methods = pytest.mark.parametrize("name", EVERY)
+
+
+def make_demos() -> Demonstrations:
+    """A bright spot on a dark picture, and the action is where it is."""
+    rng = np.random.default_rng(0)
+    obs, act = np.zeros((60, *IMAGE), dtype=np.uint8), np.zeros((60, 2))
+    for k in range(60):
+        row, column = rng.integers(36), rng.integers(40)
+        obs[k, :, row, column] = 255
+        act[k] = row / 36, column / 40
+    return Demonstrations.from_arrays(obs.reshape(60, SIZE), act, episode_ends=[30, 60])
+
+
+DEMOS = make_demos()
+
+
+def fit64(method: Method[Any], seeds: tuple[int, ...], demos: Demonstrations = DEMOS, **more: Any) -> Fitted:
+    return fit_fully(method, demos, seeds=seeds, dtype=torch.float64, device="cpu", **more)
+
+
+def rows(fitted: Fitted) -> Tensor:
+    return torch.cat([p.detach().flatten(1) for p in fitted.trained.net.parameters()], 1)
+
+
+def double(*seeds: int) -> Rng:
+    return Rng(seeds, dtype=torch.float64)
+
+
+# The network.
+
+
+def test_a_convolution_is_torchs_own_member_by_member() -> None:
+    layer = Convolution(3, 5, 4, 2, dataclasses.replace(NETWORK, init="default"), double(0, 1))
+    x = double(2, 3)["x"].normal(7, 3, 11, 9)
+    found = layer(x)
+    for member in range(2):
+        weight, bias = layer.weight[member], layer.bias[member].flatten()
+        expected = torch.nn.functional.conv2d(x[member], weight, bias, stride=2)
+        torch.testing.assert_close(found[member], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_whole_network_is_three_convolutions_and_an_mlp() -> None:
+    net = PictureNet(IMAGE, 3, NETWORK, double(0, 1))
+    x = double(2, 3)["x"].normal(6, SIZE)
+    found = net(x)
+    assert found.shape == (2, 6, 3)
+    for member in range(2):
+        h = x[member].reshape(6, *IMAGE)
+        for layer, (_, _, stride) in zip(net.convolutions, LAYERS, strict=True):
+            assert isinstance(layer, Convolution)
+            h = torch.conv2d(h, layer.weight[member], layer.bias[member].flatten(), stride=stride).relu()
+        hidden, out = net.mlp.hidden[0], net.mlp.out
+        h = (h.flatten(1) @ hidden.weight[member] + hidden.bias[member]).relu()  # pyright: ignore
+        torch.testing.assert_close(found[member], h @ out.weight[member] + out.bias[member], rtol=1e-12, atol=1e-12)
+
+
+def test_a_picture_shared_by_all_members_is_seen_by_each() -> None:
+    net = PictureNet(IMAGE, 3, NETWORK, double(0, 1))
+    x = double(2)["x"].normal(4, SIZE)
+    assert torch.equal(net(x), net(x.expand(2, -1, -1)))
+    assert torch.equal(net(x[0]), net(x))
+
+
+def test_the_gradient_of_a_convolution_is_that_of_its_difference_quotient() -> None:
+    layer = Convolution(2, 3, 3, 2, dataclasses.replace(NETWORK, init="default"), double(0, 1))
+    x = double(2, 3)["x"].normal(2, 2, 6, 5).requires_grad_()
+    parameters = [layer.weight, layer.bias]
+
+    def run(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.func.functional_call(layer, {"weight": weight, "bias": bias}, (x,))
+
+    assert torch.autograd.gradcheck(run, (x, *parameters))
+
+
+def test_a_members_gradient_is_its_own() -> None:
+    net = PictureNet(IMAGE, 3, NETWORK, double(0, 1))
+    net(double(2, 3)["x"].normal(4, SIZE))[0].square().sum().backward()
+    for parameter in net.parameters():
+        assert parameter.grad is not None
+        assert parameter.grad[0].abs().max() > 0
+        assert parameter.grad[1].abs().max() == 0
+
+
+def test_a_member_that_is_nan_leaves_the_others() -> None:
+    x, found = double(2, 3)["x"].normal(4, SIZE), list[list[Tensor]]()
+    for poison in (1.0, float("nan")):
+        net = PictureNet(IMAGE, 3, NETWORK, double(0, 1))
+        for parameter in net.parameters():
+            parameter.data[0] *= poison
+        act = net(x)
+        gradients = torch.autograd.grad(act.square().sum(), list(net.parameters()))
+        found.append([act[1], *(gradient[1] for gradient in gradients)])
+    assert all(torch.equal(sound, beside) for sound, beside in zip(*found, strict=True))
+
+
+def test_orthogonal_windows_are_orthogonal() -> None:
+    layer = Convolution(2, 32, 8, 4, NETWORK, double(0, 1))
+    flat = layer.weight.flatten(2)
+    torch.testing.assert_close(flat @ flat.mT, 2 * torch.eye(32, dtype=torch.float64).expand(2, -1, -1))
+    assert layer.bias.abs().max() == 0
+
+
+def test_a_network_without_a_picture_is_plain() -> None:
+    assert isinstance(policy_net(6, 2, Network(), Rng([0])), MLP)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Network(image=(2, 35, 64)), "at least 1, 36 and 36; it is"),
+        (lambda: Network(image=(0, 64, 64)), "at least 1, 36 and 36; it is"),
+        (lambda: DiffusionGuide(image=(2, 36, 42), pool=4), "multiples of pool, 4"),
+        (lambda: DiffusionGuide(pool=0), "pool must be at least 1; it is 0"),
+        (lambda: policy_net(7, 2, NETWORK, Rng([0])), r"has 7 numbers; a picture of 2 × 36 × 40 .* has 2880"),
+        (lambda: GUIDE.init(Dims(7, 2), Rng([0])), r"has 7 numbers; a picture of 2 × 36 × 40 .* has 2880"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_named(make: Any, message: str) -> None:
+    with pytest.raises(InvalidSettings, match=message):
+        make()
+
+
+# The guide's coarse sight.
+
+
+def test_pooling_by_hand() -> None:
+    # Two channels of 2 × 4 pixels; squares of 2 × 2.
+    picture = torch.tensor([[1.0, 3, 10, 20, 5, 7, 30, 40, 0, 0, 1, 1, 0, 4, 1, 1]])
+    assert pool(picture, (2, 2, 4), 2).tolist() == [[4.0, 25.0, 1.0, 1.0]]
+    assert torch.equal(pool(picture.expand(3, 1, -1), (2, 2, 4), 2), torch.tensor([[[4.0, 25, 1, 1]]] * 3))
+    assert torch.equal(pool(picture, (2, 2, 4), 1), picture)
+
+
+def test_the_guide_sees_squares_and_whole_actions() -> None:
+    dims = Dims(SIZE, 3)
+    assert GUIDE.size(dims) == SIZE // 16 + 3
+    weights = GUIDE.init(dims, Rng([0, 1])["init"])
+    obs, act = Rng([2, 3])["obs"].normal(5, SIZE), Rng([2, 3])["act"].normal(5, 3)
+    x = GUIDE.pair(obs, act)
+    assert torch.equal(x[..., -3:], act)
+    assert torch.equal(x[..., :-3], pool(obs, IMAGE, 4))
+    draw = GUIDE.draw(5, dims, Rng([4, 5]))
+    cost = GUIDE.cost(weights, obs, act, draw)
+    assert cost.shape == (2, 5)
+    # What lies within a square is not told apart, what lies across squares is.
+    pixels = obs.unflatten(-1, IMAGE)
+    swapped = pixels[..., [1, 0, *range(2, 40)]].flatten(-3)
+    assert torch.allclose(GUIDE.cost(weights, swapped, act, draw), cost, atol=1e-5)
+    mirrored = pixels.flip(-1).flatten(-3)
+    assert not torch.allclose(GUIDE.cost(weights, mirrored, act, draw), cost, atol=1e-3)
+    sampled = GUIDE.sample(weights, 6, dims, Rng([0, 1]))
+    assert [part.shape for part in sampled] == [(2, 6, SIZE // 16), (2, 6, 3)]
+
+
+# Training.
+
+
+@methods
+def test_a_member_is_the_same_alone_or_stacked(name: str) -> None:
+    stacked = rows(fit64(EVERY[name], (0, 1, 2)))
+    for seed in (0, 2):
+        alone = rows(fit64(EVERY[name], (seed,)))[0]
+        assert (stacked[seed] - alone).abs().max() < 1e-9 * alone.abs().max()
+    assert torch.pdist(stacked).min() > 1e-5
+
+
+def test_a_guide_of_no_weight_changes_no_bit() -> None:
+    dbc = dataclasses.replace(EVERY["dbc"], coefficient=0.0)
+    assert torch.equal(rows(fit64(EVERY["bc"], (0, 1))), rows(fit64(dbc, (0, 1))))
+
+
+def test_where_the_spot_is_can_be_learned() -> None:
+    losses: list[float] = []
+    method = BC(training=Training(updates=192, batch=32, lr=2e-3), network=dataclasses.replace(NETWORK, width=32))
+    fitted = fit_fully(method, DEMOS, device="cpu", progress=lambda now: losses.append(float(now.losses["loss"][0])))
+    assert losses[-1] < 0.3 * losses[0]
+    assert fitted.policy(DEMOS.obs).shape == (60, 2)
+
+
+@methods
+def test_settings_round_trip_through_json(name: str) -> None:
+    values = to_dict(EVERY[name], METHODS, GUIDES)
+    assert json.loads(json.dumps(values)) == values
+    assert from_dict(Method, values, METHODS, GUIDES) == EVERY[name]
+
+
+def test_a_policy_that_sees_is_the_same_after_saving_and_chosen(tmp_path: Path) -> None:
+    policy = fit_fully(EVERY["dbc"], DEMOS, seeds=(0, 1), device="cpu").policy
+    policy.save(tmp_path / "policy")
+    again = Policy.load(tmp_path / "policy")
+    assert again.method == policy.method
+    # Loaded weights lie elsewhere in memory, for which a convolution may choose another order of adding up.
+    assert np.allclose(again(DEMOS.obs), policy(DEMOS.obs), rtol=0, atol=1e-6)
+    assert np.allclose(policy[1](DEMOS.obs), policy(DEMOS.obs)[1], atol=1e-5)
+
+
+# Demonstrations that are pictures.
+
+
+def test_bytes_stay_bytes_through_a_file(tmp_path: Path) -> None:
+    DEMOS.save(tmp_path / "a.npz")
+    again = Demonstrations.load(tmp_path / "a.npz")
+    for demos in (DEMOS, again, again.take([1]), again.split(0.5)[0]):
+        assert (demos.obs.dtype, demos.act.dtype) == (np.uint8, np.float32)
+    assert np.array_equal(again.obs, DEMOS.obs)
+    assert again.fingerprint == DEMOS.fingerprint
+    as_floats = Demonstrations.from_arrays(DEMOS.obs.astype(float), DEMOS.act, episode_ends=[30, 60])
+    assert as_floats.obs.dtype == np.float32
+    assert as_floats.fingerprint != DEMOS.fingerprint
+
+
+def test_actions_are_never_bytes() -> None:
+    demos = Demonstrations.from_arrays(DEMOS.obs, np.ones((60, 1), dtype=np.uint8), episode_ends=[60])
+    assert demos.act.dtype == np.float32
+
+
+def test_pixels_share_a_mean_and_a_spread() -> None:
+    normaliser = Normaliser.from_demonstrations(DEMOS)
+    values = DEMOS.obs.astype(np.float64)
+    assert torch.allclose(normaliser.obs_mean, torch.tensor(values.mean(), dtype=torch.float32))
+    assert torch.allclose(normaliser.obs_std, torch.tensor(values.std(ddof=1), dtype=torch.float32))
+    assert normaliser.obs_mean.shape == normaliser.obs_std.shape == (SIZE,)
