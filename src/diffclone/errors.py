@@ -25,3 +25,7 @@ class InvalidFile(DiffcloneError, ValueError):
 
 class MissingPackage(DiffcloneError, ImportError):
     """An optional package that this call needs."""
+
+
+class CannotRender(DiffcloneError, RuntimeError):
+    """A machine without what pictures need."""

@@ -8,9 +8,13 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from diffclone.errors import CannotRender
+
 Rows = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+Picture = npt.NDArray[np.uint8]
+"""(height, width, 3)"""
 
 
 @final
@@ -46,6 +50,10 @@ class BatchEnv(ABC):
     @abstractmethod
     def observe(self, rows: Rows) -> Doubles:
         """What an agent sees in these rows, (rows, observation size)."""
+
+    def render(self, row: int) -> Picture:
+        """What a row looks like."""
+        raise CannotRender(f"{type(self).__name__} draws no pictures.")
 
     @abstractmethod
     def close(self) -> None:

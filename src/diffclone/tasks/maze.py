@@ -11,13 +11,13 @@ cell (i, j) is at (i − 0.2, j − 0.2) while starts and goals are drawn around
 from collections.abc import Sequence
 from typing import Any, final
 
-import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
 from diffclone.errors import InvalidSettings
-from diffclone.tasks.batch import BatchEnv, Doubles, Outcome, Rows
-from diffclone.tasks.simulation import Simulation
+from diffclone.tasks.batch import BatchEnv, Doubles, Outcome, Picture, Rows
+from diffclone.tasks.simulation import Camera, Simulation
+from diffclone.tasks.single import SingleEnv
 
 LAYOUT = (
     "########",
@@ -30,12 +30,22 @@ LAYOUT = (
     "########",
 )
 CELLS = tuple((i, j) for i, row in enumerate(LAYOUT) for j, cell in enumerate(row) if cell == "O")
-WALLS = tuple((i, j) for i, row in enumerate(LAYOUT) for j, cell in enumerate(row) if cell == "#")
+
+
+def walls_of(layout: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """The cells that are walls."""
+    return tuple((i, j) for i, row in enumerate(layout) for j, cell in enumerate(row) if cell == "#")
+
+
+WALLS = walls_of(LAYOUT)
 REACHED = 0.5
 """Distance to the goal that counts as success."""
 MAX_SPEED = 5.0
 """Speed along an axis is cut to this before a step, and may exceed it a little after."""
 START_NOISE, START_SPEED = 0.1, 0.1
+SHIFT = 1.2
+"""From the ball's coordinates to the world's."""
+CAMERA = Camera(lookat=(4.5, 4.5, 0.0), distance=10.5, azimuth=90.0, elevation=-80.0)
 
 XML = """
 <mujoco model="maze">
@@ -43,15 +53,21 @@ XML = """
   <option timestep="0.01" gravity="0 0 0" iterations="20" integrator="Euler"/>
   <default>
     <joint damping="1" limited="false"/>
-    <geom friction="0.5 0.1 0.1" density="1000" margin="0.002" condim="1" contype="2" conaffinity="1"/>
+    <geom friction="0.5 0.1 0.1" density="1000" margin="0.002" condim="1" contype="2" conaffinity="1"
+          rgba="0.25 0.3 0.4 1"/>
   </default>
   <worldbody>
-    <geom name="ground" type="plane" pos="0 0 -0.1" size="40 40 0.25" contype="1" conaffinity="0"/>
+    <geom name="ground" type="plane" pos="0 0 -0.1" size="40 40 0.25" contype="1" conaffinity="0"
+          rgba="0.6 0.62 0.65 1"/>
     <body name="ball" pos="1.2 1.2 0">
       <joint name="x" type="slide" axis="1 0 0"/>
       <joint name="y" type="slide" axis="0 1 0"/>
-      <geom name="ball" type="sphere" size="0.1" contype="1"/>
+      <geom name="ball" type="sphere" size="0.1" contype="1" rgba="0.8 0.15 0.1 1"/>
     </body>
+    <body name="goal" mocap="true" pos="0 0 -1">
+      <site name="goal" type="cylinder" size="0.12 0.02" rgba="0.1 0.6 0.2 1"/>
+    </body>
+    <light directional="true" pos="4 4 6" dir="0 0 -1" diffuse="0.3 0.3 0.3" castshadow="false"/>
     {walls}
   </worldbody>
   <actuator>
@@ -62,9 +78,12 @@ XML = """
 """
 
 
-def model_xml() -> str:
-    """The maze's walls around the ball."""
-    boxes = (f'<geom name="wall {i} {j}" type="box" pos="{i + 1} {j + 1} 0" size="0.5 0.5 0.2"/>' for i, j in WALLS)
+def maze_xml(layout: Sequence[str]) -> str:
+    """Walls around the ball, which a mark for the goal, moved by hand, does not touch."""
+    boxes = (
+        f'<geom name="wall {i} {j}" type="box" pos="{i + 1} {j + 1} 0" size="0.5 0.5 0.2"/>'
+        for i, j in walls_of(layout)
+    )
     return XML.format(walls="\n    ".join(boxes))
 
 
@@ -103,7 +122,7 @@ class MazeBatch(BatchEnv):
         kept = int(len(CELLS) * coverage)
         self.start_cells = [CELLS[k] for k in shuffle.permutation(len(CELLS))[:kept]]
         self.goal_cells = [CELLS[k] for k in shuffle.permutation(len(CELLS))[:kept]]
-        self.simulation = Simulation(model_xml(), count)
+        self.simulation = Simulation(maze_xml(LAYOUT), count)
         self.goals = np.zeros((count, 2))
         self.solved = np.zeros(count, dtype=np.bool_)
 
@@ -135,6 +154,10 @@ class MazeBatch(BatchEnv):
         sim = self.simulation
         return np.concatenate([sim.positions[rows], sim.velocities[rows], self.goals[rows]], axis=1)
 
+    def render(self, row: int) -> Picture:
+        """From above, with the goal as a green disc."""
+        return self.simulation.picture(row, CAMERA, np.array([[*(self.goals[row] + SHIFT), 0.0, 1, 0, 0, 0]]))
+
     def close(self) -> None:
         """End the threads."""
         self.simulation.close()
@@ -144,35 +167,8 @@ make_batch = MazeBatch
 
 
 @final
-class MazeEnv(gym.Env[npt.NDArray[np.float64], npt.NDArray[np.float32]]):
-    """One maze with Gymnasium's interface; the same code as many."""
+class MazeEnv(SingleEnv):
+    """One maze with Gymnasium's interface."""
 
-    metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own convention)
-
-    def __init__(self, **options: Any):
-        """Options are those of `MazeBatch`."""
-        self.batch = MazeBatch(1, **options)
-        self.row = np.zeros(1, dtype=np.int64)
-        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (6,), np.float64)
-        self.action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[npt.NDArray[np.float64], dict[str, Any]]:
-        """Begin an episode."""
-        super().reset(seed=seed)
-        self.batch.reset(self.row, [self.np_random])
-        return self.batch.observe(self.row)[0], {"success": False}
-
-    def step(
-        self, action: npt.NDArray[np.float32]
-    ) -> tuple[npt.NDArray[np.float64], float, bool, bool, dict[str, Any]]:
-        """Advance by one action."""
-        outcome = self.batch.step(self.row, np.asarray(action)[None])
-        observation = self.batch.observe(self.row)[0]
-        info = {"success": bool(outcome.success[0])}
-        return observation, float(outcome.reward[0]), bool(outcome.ended[0]), False, info
-
-    def close(self) -> None:
-        """End the threads."""
-        self.batch.close()
+    batch_type = MazeBatch
+    obs_size = 6

@@ -59,7 +59,7 @@ class WaypointExpert(Expert):
         self.noise = noise
         self.waypoints: list[npt.NDArray[np.float64]] = []
         self.rng = np.random.default_rng(0)
-        self.arrived = False
+        self.arrived = self.moved = False
 
     def begin(self, obs: npt.NDArray[np.float64], rng: np.random.Generator) -> None:
         """Plan."""
@@ -68,16 +68,18 @@ class WaypointExpert(Expert):
         self.rng = rng
         self.waypoints = [np.array(cell) - rng.uniform(0, 0.2, 2) for cell in way[:-1]]
         self.waypoints.append(np.array(way[-1], dtype=np.float64))
-        self.arrived = False
+        self.arrived = self.moved = False
 
     def act(self, obs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
-        """Push towards the way-point; nothing once the goal's cell is reached."""
+        """Push towards the way-point; nothing once the goal's cell is reached, which takes a step at least."""
         position, velocity = obs[0:2], obs[2:4]
         if np.linalg.norm(position - self.waypoints[0]) < ARRIVED:
-            if len(self.waypoints) == 1:
+            if len(self.waypoints) > 1:
+                del self.waypoints[0]
+            elif self.moved:
                 self.arrived = True
                 return None
-            del self.waypoints[0]
+        self.moved = True
         push = np.clip(STIFFNESS * (self.waypoints[0] - position) - DAMPING * velocity, -1, 1)
         return np.clip(push + self.noise * self.rng.standard_normal(2), -1, 1)
 

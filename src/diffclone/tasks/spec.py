@@ -12,6 +12,7 @@ from diffclone.data import Demonstrations
 from diffclone.errors import MissingPackage
 from diffclone.tasks.batch import BatchEnv
 from diffclone.tasks.expert import Expert
+from diffclone.tasks.options import check_options
 
 
 @final
@@ -37,14 +38,23 @@ class Task:
     """The Gymnasium environment."""
     expert_module: str
     """Where `make_expert()` is."""
+    episodes: int
+    """Of the bundled demonstrations."""
 
     def make(self, count: int, **options: Any) -> BatchEnv:
         """`count` environments stepped together."""
+        self.check(options)
         return self._import(self.module).make_batch(count, **options)
 
-    def expert(self) -> Expert:
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Whether the environments have these options."""
+        check_options(f"the task {self.name!r}", self._import(self.module).make_batch, options)
+
+    def expert(self, **options: Any) -> Expert:
         """The bundled expert."""
-        return self._import(self.expert_module).make_expert()
+        make_expert = self._import(self.expert_module).make_expert
+        check_options(f"the expert of {self.name!r}", make_expert, options)
+        return make_expert(**options)
 
     def demonstrations(self) -> Demonstrations:
         """The bundled demonstrations."""
