@@ -1,16 +1,19 @@
-"""Settings that belong to a task, each with its source. An epoch is a pass over the demonstrations of that source."""
+"""Settings that belong to a task, each with its source.
 
+`paper` is what the paper prints: its appendix, and Equation 5 with t uniform. `release` is the released code's
+configuration: the hinge on batch means, t antithetic. What the paper leaves open (normalisation, the limit on the
+gradient, Adam's ε) follows the released code in both. `best` and `demo` are ours.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, final
 
 from diffclone.guides import DiffusionGuide
 from diffclone.methods import BC, DBC, METHODS
-from diffclone.model import Method, Training
+from diffclone.model import Method, Normalisation, Training
 from diffclone.nn import Network
 from diffclone.registry import Registry
-
-MAZE_POLICY_EPOCH, MAZE_GUIDE_EPOCH = 144, 145
-"""Updates of 128 over 18,525 pairs: the released policy loop drops the last partial batch, the guide's keeps it."""
 
 
 @final
@@ -22,45 +25,103 @@ class Preset:
     source: str
 
 
-MAZE_POLICY = Training(updates=2000 * MAZE_POLICY_EPOCH, lr=5e-5, eps=1e-12)
-MAZE_NETWORK = Network(width=256, depth=3)
-DEMO_POLICY = Training(updates=6_400, lr=1e-3, eps=1e-12)
+@final
+@dataclass(frozen=True)
+class Appendix:
+    """A task's column of the paper's tables of hyper-parameters."""
 
-MAZE_GUIDE = DiffusionGuide(
-    training=Training(updates=8000 * MAZE_GUIDE_EPOCH, lr=1e-4, decay="constant"), width=128, conditioning="table"
-)
-MAZE_BC = BC(training=MAZE_POLICY, network=MAZE_NETWORK)
-MAZE_RELEASE = DBC(training=MAZE_POLICY, network=MAZE_NETWORK, coefficient=30.0, gate="batch", guide=MAZE_GUIDE)
-MAZE_PAPER = replace(MAZE_RELEASE, gate="sample", guide=replace(MAZE_GUIDE, t_sampling="uniform"))
-MAZE_DEMO_GUIDE = DiffusionGuide(training=Training(updates=12_000, lr=1e-3))
+    pairs: int
+    """Of the paper's demonstrations: an epoch is a pass over them."""
+    network: Network
+    epochs: int
+    lr: float
+    coefficient: float
+    guide_epochs: int
+    guide_lr: float
+    guide_width: int
+    guide_batch: int = 128
+    release_lr: float | None = None
+    """DBC's in the released configuration, where it differs."""
+    release_guide_batch: int = 128
+    normalisation: Normalisation = "z-score"
+
+    def policy(self, *, released: bool = False) -> Training:
+        """The released policy loop drops the last partial batch of an epoch."""
+        lr = self.release_lr if released and self.release_lr else self.lr
+        return Training(updates=self.epochs * (self.pairs // 128), lr=lr, eps=1e-12)
+
+    def guide(self, *, released: bool) -> DiffusionGuide:
+        """The released guide loop keeps it."""
+        batch = self.release_guide_batch if released else self.guide_batch
+        updates = self.guide_epochs * -(-self.pairs // batch)
+        training = Training(updates=updates, batch=batch, lr=self.guide_lr, decay="constant")
+        t_sampling = "antithetic" if released else "uniform"
+        return DiffusionGuide(training=training, width=self.guide_width, conditioning="table", t_sampling=t_sampling)
+
+    def bc(self) -> BC:
+        """The paper's and the released code's agree."""
+        return BC(training=self.policy(), network=self.network, normalisation=self.normalisation)
+
+    def dbc(self, *, released: bool) -> DBC:
+        """The two differ in the gate, in t, and in a few numbers."""
+        return DBC(
+            training=self.policy(released=released),
+            network=self.network,
+            coefficient=self.coefficient,
+            gate="batch" if released else "sample",
+            guide=self.guide(released=released),
+            normalisation=self.normalisation,
+        )
+
+
+APPENDIX: dict[str, Appendix] = {
+    "maze": Appendix(18_525, Network(width=256, depth=3), 2000, 5e-5, 30.0, 8000, 1e-4, 128),
+    "fetch-pick": Appendix(10_000, Network(width=750, depth=2), 5000, 5e-6, 0.5, 10_000, 1e-3, 1024),
+    "hand-rotate": Appendix(10_000, Network(width=512, depth=2), 5000, 1e-4, 10.0, 10_000, 3e-5, 2048),
+    "cheetah": Appendix(5000, Network(width=256, depth=2), 1000, 1e-4, 0.2, 8000, 2e-4, 1024, release_lr=2e-4),
+    "walker": Appendix(5000, Network(width=1024, depth=2), 1000, 1e-4, 0.2, 8000, 2e-4, 1024),
+    "ant-reach": Appendix(
+        25_000, Network(width=1024, depth=2), 10_000, 6e-3, 1.0, 20_000, 2e-4, 1024, guide_batch=1024,
+        normalisation="none",
+    ),
+}  # fmt: skip
+
+
+def from_appendix() -> Iterator[tuple[str, Preset]]:
+    """`paper` and `release` of every task that has a column."""
+    for task, column in APPENDIX.items():
+        printed, released = "The paper's appendix", "The released code's configuration"
+        yield f"{task}/bc/paper", Preset(column.bc(), f"{printed}: {column.epochs} epochs, lr {column.lr:g}.")
+        yield f"{task}/bc/release", Preset(column.bc(), f"{released}.")
+        about = f"{printed} and its Equation 5: λ = {column.coefficient:g}, the hinge on each pair, t uniform."
+        yield f"{task}/dbc/paper", Preset(column.dbc(released=False), about)
+        about = f"{released}: the hinge on batch means, t antithetic."
+        yield f"{task}/dbc/release", Preset(column.dbc(released=True), about)
+
+
+MAZE = APPENDIX["maze"]
+DEMO_POLICY = Training(updates=6_400, lr=1e-3, eps=1e-12)
 
 PRESETS: Registry[Preset] = Registry(
     "preset",
     {
-        "maze/bc/paper": Preset(
-            MAZE_BC,
-            "The paper's appendix: 4 linear layers of 256, 2000 epochs, lr 5e-5. Normalisation, gradient clip and "
-            "Adam's eps are not in the paper and follow the released code.",
-        ),
-        "maze/bc/release": Preset(MAZE_BC, "The released code's configuration for Maze."),
+        **dict(from_appendix()),
         "maze/bc/best": Preset(
-            replace(MAZE_BC, training=Training(updates=10_000, lr=1e-3, eps=1e-12)),
+            replace(MAZE.bc(), training=Training(updates=10_000, lr=1e-3, eps=1e-12)),
             "Ours: fewer, larger updates were better than the paper's on validation starts (docs/results.md).",
         ),
-        "maze/dbc/paper": Preset(
-            MAZE_PAPER,
-            "The paper's appendix and its Equation 5: λ = 30, the hinge on each pair, t uniform. What the paper leaves "
-            "open follows the released code.",
-        ),
-        "maze/dbc/release": Preset(
-            MAZE_RELEASE, "The released code's configuration for Maze: the hinge on batch means, t antithetic."
-        ),
         "maze/dbc/best": Preset(
-            MAZE_RELEASE, "The best of twelve on validation starts (docs/results.md): the released code's own."
+            MAZE.dbc(released=True),
+            "The best of twelve on validation starts (docs/results.md): the released code's own.",
         ),
-        "maze/bc/demo": Preset(BC(training=DEMO_POLICY, network=MAZE_NETWORK), "Ours: a minute on two cores."),
+        "maze/bc/demo": Preset(BC(training=DEMO_POLICY, network=MAZE.network), "Ours: a minute on two cores."),
         "maze/dbc/demo": Preset(
-            DBC(training=DEMO_POLICY, network=MAZE_NETWORK, coefficient=3.0, guide=MAZE_DEMO_GUIDE),
+            DBC(
+                training=DEMO_POLICY,
+                network=MAZE.network,
+                coefficient=3.0,
+                guide=DiffusionGuide(training=Training(updates=12_000, lr=1e-3)),
+            ),
             "Ours: minutes on two cores; λ = 3 was better than 10 on validation starts (three seeds).",
         ),
     },
