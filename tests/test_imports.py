@@ -20,9 +20,10 @@ LAYERS = [
     ["methods"],
     ["policy"],
     ["api", "evaluation"],
+    ["expert_scores", "expert_training", "rendering"],
     ["runs", "experiments"],
     ["reports", "console", "demo"],
-    ["commands", "cli", "diffclone"],
+    ["commands", "task_commands", "cli", "diffclone"],
 ]
 """Low to high: a module imports from its own layer and from lower ones. The last is the package itself."""
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}

@@ -11,7 +11,7 @@ from typing import Annotated, Any, cast
 
 import tyro
 
-from diffclone.commands import Collect, Demo, Evaluate, Tasks, Train, find_demonstrations
+from diffclone.commands import Demo, Evaluate, Train, find_demonstrations
 from diffclone.console import say, show_table
 from diffclone.errors import DiffcloneError, InvalidSettings
 from diffclone.experiments import PRESETS, preset
@@ -19,12 +19,22 @@ from diffclone.model import Method
 from diffclone.records import versions
 from diffclone.registry import Registry
 from diffclone.shapes import Scalar
+from diffclone.task_commands import Collect, ExpertCommand, Render, Tasks
 from diffclone.tasks import TASKS
 
 EXIT_FAULT, EXIT_INTERRUPTED = 2, 130
 
 COMMANDS: Registry[type[Any]] = Registry(
-    "command", {"demo": Demo, "tasks": Tasks, "collect": Collect, "train": Train, "evaluate": Evaluate}
+    "command",
+    {
+        "demo": Demo,
+        "tasks": Tasks,
+        "collect": Collect,
+        "train": Train,
+        "evaluate": Evaluate,
+        "render": Render,
+        "expert": ExpertCommand,
+    },
 )
 
 

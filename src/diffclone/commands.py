@@ -15,97 +15,16 @@ import tyro
 from diffclone.console import answer, bars, percent, percent_interval, say, show_table
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings, MissingPackage
-from diffclone.evaluation import Protocol, Starts, evaluate
+from diffclone.evaluation import Protocol, Scores, Starts, evaluate
 from diffclone.experiments import PRESETS
 from diffclone.model import Method
 from diffclone.policy import Policy
-from diffclone.records import Record, versions
+from diffclone.records import Record
 from diffclone.runs import Run, record_evaluation, train_run
-from diffclone.statistics import wilson
+from diffclone.statistics import mean_interval
 from diffclone.tasks import TASKS
+from diffclone.tasks.options import parse_options
 from diffclone.training import Progress
-
-
-@dataclass(frozen=True)
-class Tasks:
-    """List the tasks: sizes, horizon, metric, bundled demonstrations."""
-
-    json: bool = False
-    """Print JSON instead of a table."""
-
-    def run(self) -> None:
-        """Do it."""
-        rows: list[dict[str, Any]] = []
-        for task in TASKS.values():
-            demos = task.demonstrations()
-            rows.append(
-                {
-                    "task": task.name,
-                    "id": task.gymnasium_id,
-                    "observation": task.obs_size,
-                    "action": task.act_size,
-                    "horizon": task.horizon,
-                    "metric": task.metric,
-                    "demonstrations": f"{demos.num_episodes} episodes, {demos.num_steps} steps",
-                    "about": task.summary,
-                }
-            )
-        if self.json:
-            answer(rows)
-        else:
-            show_table("Tasks", list(rows[0]), [[str(v) for v in row.values()] for row in rows])
-
-
-@dataclass(frozen=True)
-class Collect:
-    """Make demonstrations with a task's bundled expert."""
-
-    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
-    """The task's name."""
-    out: Path
-    """The file to write (.npz). An existing file is not overwritten."""
-    episodes: int = 100
-    """Episodes to keep."""
-    seed: int = 0
-    """Of starts and of the expert's noise."""
-    json: bool = False
-    """Print JSON when done."""
-
-    def run(self) -> None:
-        """Do it."""
-        from diffclone.tasks.expert import collect
-
-        task = TASKS[self.task]
-        if self.out.exists():
-            raise InvalidSettings(
-                f"{self.out} exists already and is not overwritten. Choose another name or remove it."
-            )
-        expert = task.expert()
-        command = f"diffclone collect {self.task} --episodes {self.episodes} --seed {self.seed}"
-        meta = {
-            "task": task.name,
-            "expert": type(expert).__name__,
-            "versions": versions(),
-            "command": command,
-        }
-        env = task.make(1, **expert.env_options)
-        with bars() as show:
-            demos = collect(
-                env,
-                expert,
-                self.episodes,
-                seed=self.seed,
-                meta=meta,
-                progress=lambda done, total: show.update(f"collecting {task.name}", done, total),
-            )
-        demos.save(self.out)
-        if self.json:
-            answer(
-                {"out": str(self.out), "episodes": demos.num_episodes, "steps": demos.num_steps}
-                | {"fingerprint": demos.fingerprint}
-            )
-        else:
-            say(f"wrote {self.out}: {demos!r}")
 
 
 @dataclass(frozen=True)
@@ -190,6 +109,8 @@ class Evaluate:
     """fixed: the same starts for all, every episode counts; paper: as the released code counts."""
     starts: Starts = "evaluation"
     """Which list of starts; choose settings on validation."""
+    options: tuple[str, ...] = ()
+    """Of the task's environment, e.g. start_noise=2 goal_noise=2."""
     where: tuple[str, ...] = ()
     """Only members with these values, e.g. coefficient=30 or seed=0,1."""
     json: bool = False
@@ -202,6 +123,8 @@ class Evaluate:
         task = self.task or run.identity()["task"]
         if task is None:
             raise InvalidSettings(f"{self.run_folder} was trained on a file of no known task; say --task NAME.")
+        options = parse_options(self.options)
+        TASKS[task].check(options)
         with bars() as show:
             scores = evaluate(
                 policy,
@@ -210,24 +133,19 @@ class Evaluate:
                 protocol=self.protocol,
                 starts=self.starts,
                 progress=lambda done, total: show.update(f"playing {task}", done, total),
+                **options,
             )
         record = record_evaluation(run, policy, scores)
         if self.json:
             answer(dataclasses.asdict(record))
             return
         rows = [
-            [
-                ", ".join(f"{key} {value:g}" for key, value in member.items()),
-                percent(scores.success[m].mean()),
-                percent_interval(wilson(int(scores.success[m].sum()), scores.success.shape[1])),
-                f"{scores.length[m].mean():.0f}",
-            ]
+            [", ".join(f"{key} {value:g}" for key, value in member.items()), *score_cells(scores, [m])]
             for m, member in enumerate(policy.members)
         ]
-        everyone = percent_interval(scores.success_interval)
-        rows.append(["all", percent(scores.success_rate), everyone, f"{scores.length.mean():.0f}"])
+        rows.append(["all", *score_cells(scores, list(range(len(policy))))])
         title = f"{type(policy.method).__name__} on {task}: {len(policy)} members × {scores.success.shape[1]} episodes"
-        show_table(title, ["member", "success", "95 %", "steps"], rows)
+        show_table(title, ["member", TASKS[task].metric, "95 %", "steps"], rows)
         if self.protocol == "paper":
             say("The paper's protocol counts the first hundred episodes to end, which favours short ones.")
 
@@ -259,6 +177,16 @@ class Demo:
         else:
             show_table(result.caption, COLUMNS, result.rows)
             say(f"The page is {self.out / 'index.html'}")
+
+
+def score_cells(scores: Scores, members: list[int]) -> list[str]:
+    """What the task reports, its interval, and steps, over some members."""
+    length = f"{scores.length[members].mean():.0f}"
+    if TASKS[scores.task].metric == "success":
+        outcomes = scores.success[members]
+        return [percent(float(outcomes.mean())), percent_interval(mean_interval(outcomes)), length]
+    low, high = mean_interval(scores.returns[members])
+    return [f"{scores.returns[members].mean():.1f}", f"{low:.1f} … {high:.1f}", length]
 
 
 def find_demonstrations(data: str, task: str | None) -> tuple[str | None, Demonstrations]:

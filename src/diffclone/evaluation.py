@@ -1,7 +1,7 @@
 """How good a policy is: every member on the same starts, all stepped together, every episode counted."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
@@ -34,6 +34,8 @@ class Scores:
     task: str
     protocol: Protocol
     starts: Starts
+    options: Mapping[str, Any]
+    """Of the environment, where they are not its own."""
     seconds: float
 
     @property
@@ -58,6 +60,7 @@ class Scores:
             "task": self.task,
             "protocol": self.protocol,
             "starts": self.starts,
+            "options": dict(self.options),
             "members": len(self.success),
             "episodes": int(self.success.shape[1]),
             "success_rate": self.success_rate,
@@ -67,6 +70,7 @@ class Scores:
             "mean_length": float(self.length.mean()),
             "mean_return": float(self.returns.mean()),
             "return_interval": list(mean_interval(self.returns)),
+            "member_return": self.returns.mean(1).tolist(),
             "episodes_per_second": self.success.size / self.seconds,
         }
 
@@ -141,7 +145,9 @@ def evaluate(
     if protocol == "paper":
         outcome = np.array([e[:target] for e in ended], dtype=outcome.dtype)
     seconds = time.monotonic() - begun
-    return Scores(outcome["success"], outcome["length"], outcome["returns"], known.name, protocol, starts, seconds)
+    return Scores(
+        outcome["success"], outcome["length"], outcome["returns"], known.name, protocol, starts, options, seconds
+    )
 
 
 def _act(
