@@ -23,7 +23,7 @@ LAYERS = [
     ["expert_scores", "expert_training", "rendering"],
     ["runs", "experiments"],
     ["reports", "console", "demo"],
-    ["commands", "task_commands", "cli", "diffclone"],
+    ["commands", "task_commands", "reproduce", "cli", "diffclone"],
 ]
 """Low to high: a module imports from its own layer and from lower ones. The last is the package itself."""
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}

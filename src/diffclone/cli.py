@@ -18,6 +18,7 @@ from diffclone.experiments import PRESETS, preset
 from diffclone.model import Method
 from diffclone.records import versions
 from diffclone.registry import Registry
+from diffclone.reproduce import Reproduce
 from diffclone.shapes import Scalar
 from diffclone.task_commands import Collect, ExpertCommand, Render, Tasks
 from diffclone.tasks import TASKS
@@ -34,6 +35,7 @@ COMMANDS: Registry[type[Any]] = Registry(
         "evaluate": Evaluate,
         "render": Render,
         "expert": ExpertCommand,
+        "reproduce": Reproduce,
     },
 )
 

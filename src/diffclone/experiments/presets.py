@@ -2,7 +2,7 @@
 
 `paper` is what the paper prints: its appendix, and Equation 5 with t uniform. `release` is the released code's
 configuration: the hinge on batch means, t antithetic. What the paper leaves open (normalisation, the limit on the
-gradient, Adam's ε) follows the released code in both. `best` and `demo` are ours.
+gradient, Adam's ε) follows the released code in both. `brief`, `best` and `demo` are ours.
 """
 
 from collections.abc import Iterator
@@ -99,6 +99,33 @@ def from_appendix() -> Iterator[tuple[str, Preset]]:
         yield f"{task}/dbc/release", Preset(column.dbc(released=True), about)
 
 
+BRIEF_POLICY = Training(updates=20_000, lr=1e-3, eps=1e-12)
+BRIEF_GUIDE = DiffusionGuide(training=Training(updates=40_000, lr=1e-3), width=512)
+PIXELS = Network(width=256, depth=1, activation="relu", image=(2, 64, 64))
+PIXEL_GUIDE = replace(BRIEF_GUIDE, training=Training(updates=3_000, lr=1e-3), image=(2, 64, 64), pool=8)
+
+
+def brief() -> Iterator[tuple[str, Preset]]:
+    """A minute on a GPU, tens of minutes on two cores, for every task: the paper's networks and λ, our schedules."""
+    about = "Ours: the paper's network"
+    for task, column in APPENDIX.items():
+        bc = BC(training=BRIEF_POLICY, network=column.network)
+        yield f"{task}/bc/brief", Preset(bc, f"{about}, fewer and larger updates.")
+        dbc = DBC(training=BRIEF_POLICY, network=column.network, coefficient=column.coefficient, guide=BRIEF_GUIDE)
+        yield f"{task}/dbc/brief", Preset(dbc, f"{about} and λ, fewer and larger updates, a smaller guide.")
+    ours = "Ours: the paper gives no settings for this task."
+    spiral = Network(width=256, depth=2)
+    yield "spiral/bc/brief", Preset(BC(training=BRIEF_POLICY, network=spiral), ours)
+    yield "spiral/dbc/brief", Preset(DBC(training=BRIEF_POLICY, network=spiral, guide=BRIEF_GUIDE), ours)
+    pixels = Training(updates=1_000, lr=5e-4)
+    yield "car-racing/bc/brief", Preset(BC(training=pixels, network=PIXELS), ours)
+    dbc = DBC(training=pixels, network=PIXELS, coefficient=30.0, gate="sample", guide=PIXEL_GUIDE)
+    yield (
+        "car-racing/dbc/brief",
+        Preset(dbc, f"{ours} The hinge is on each pair: of batch means it is always shut here."),
+    )
+
+
 MAZE = APPENDIX["maze"]
 DEMO_POLICY = Training(updates=6_400, lr=1e-3, eps=1e-12)
 
@@ -106,6 +133,7 @@ PRESETS: Registry[Preset] = Registry(
     "preset",
     {
         **dict(from_appendix()),
+        **dict(brief()),
         "maze/bc/best": Preset(
             replace(MAZE.bc(), training=Training(updates=10_000, lr=1e-3, eps=1e-12)),
             "Ours: fewer, larger updates were better than the paper's on validation starts (docs/results.md).",

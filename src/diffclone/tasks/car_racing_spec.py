@@ -14,4 +14,5 @@ CAR_RACING = Task(
     env_class="CarRacingEnv",
     expert_module="diffclone.tasks.car_racing_expert",
     episodes=5,
+    pictures=True,
 )

@@ -13,4 +13,5 @@ MAZE = Task(
     module="diffclone.tasks.maze",
     env_class="MazeEnv",
     expert_module="diffclone.tasks.maze_expert",
+    episodes=100,
 )

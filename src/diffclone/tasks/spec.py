@@ -40,6 +40,8 @@ class Task:
     """Where `make_expert()` is."""
     episodes: int
     """Of the bundled demonstrations."""
+    pictures: bool = False
+    """Whether observations are pictures."""
 
     def make(self, count: int, **options: Any) -> BatchEnv:
         """`count` environments stepped together."""
@@ -67,7 +69,15 @@ class Task:
                     f"the task {self.name!r} needs {package}, which is not installed. "
                     "Try: pip install 'diffclone[tasks]'."
                 )
-        return importlib.import_module(module)
+        try:
+            return importlib.import_module(module)
+        except MissingPackage:
+            raise
+        except ImportError as fault:
+            raise MissingPackage(
+                f"the task {self.name!r} cannot be loaded ({str(fault).splitlines()[0]}). "
+                "Try: pip install --force-reinstall 'diffclone[tasks]'."
+            ) from None
 
 
 def register_with_gymnasium(tasks: Mapping[str, Task]) -> None:
