@@ -12,6 +12,7 @@ from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training
 from diffclone.api import Diverged, fit_fully
 from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.model import Dims, Method
+from diffclone.nn import MLP
 from diffclone.rng import Rng
 from diffclone.training import Progress
 from diffclone.training.members import Stack, from_matrix, to_matrix
@@ -258,6 +259,7 @@ def test_members_are_all_combinations_seeds_first() -> None:
 
 def test_a_matrix_holds_a_nets_weights() -> None:
     net = CLONING.init(Dims(2, 1), Rng([0, 1, 2])["init"])
+    assert isinstance(net, MLP)
     obs = torch.randn(3, 4, 2)
     before = net(obs)
     matrix = to_matrix(net)

@@ -123,8 +123,7 @@ class Evaluate:
         task = self.task or run.identity()["task"]
         if task is None:
             raise InvalidSettings(f"{self.run_folder} was trained on a file of no known task; say --task NAME.")
-        options = parse_options(self.options)
-        TASKS[task].check(options)
+        options = TASKS[task].check(parse_options(self.options))
         with bars() as show:
             scores = evaluate(
                 policy,

@@ -25,7 +25,7 @@ from diffclone.tasks import Task
 from diffclone.tasks.batch import BatchEnv, Doubles, Flags, Outcome, Rows
 from diffclone.tasks.network_expert import read_weights
 
-VALUE_FIRST = 10
+VALUE_FIRST = 40
 """Rounds in which a policy that was read from a file waits for its value."""
 
 Shaping = Callable[[BatchEnv, Rows, Outcome], tuple[Doubles, Flags]]

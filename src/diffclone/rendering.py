@@ -66,10 +66,15 @@ def film(task: Task, policy: Policy | None, *, start: int = 0, **options: Any) -
     return Film(pictures, episode.returns, episode.success)
 
 
-def write_pictures(path: Path, pictures: Sequence[Picture]) -> None:
-    """A film, or a strip of some of them."""
+def check_suffix(path: Path) -> None:
+    """Whether pictures can be written as such a file."""
     if path.suffix not in (".mp4", ".gif", ".png"):
         raise InvalidSettings(f"pictures are written as .mp4, .gif or .png; {path} ends in {path.suffix or 'nothing'}.")
+
+
+def write_pictures(path: Path, pictures: Sequence[Picture]) -> None:
+    """A film, or a strip of some of them."""
+    check_suffix(path)
     try:
         import imageio.v3 as imageio
     except ImportError:

@@ -87,7 +87,8 @@ class Collect:
         expert = task.expert(**expert_options(self.options, self.weights))
         episodes = task.episodes if self.episodes is None else self.episodes
         command = f"diffclone collect {self.task} --episodes {episodes} --seed {self.seed}"
-        command += "".join(f" --options {option}" for option in self.options)
+        command += f" --options {' '.join(self.options)}" if self.options else ""
+        command += f" --weights {self.weights}" if self.weights else ""
         meta = {"task": task.name, "expert": type(expert).__name__, "versions": versions(), "command": command}
         env = task.make(1, **expert.env_options)
         with bars() as show:
@@ -129,16 +130,16 @@ class Render:
 
     def run(self) -> None:
         """Do it."""
-        from diffclone.rendering import film, write_pictures
+        from diffclone.rendering import check_suffix, film, write_pictures
         from diffclone.runs import Run
 
         task = TASKS[self.task]
+        check_suffix(self.out)
         refuse_existing(self.out)
         policy = None if self.policy == "expert" else Run(Path(self.policy)).policy()
         if policy is not None and not 0 <= self.member < len(policy):
             raise InvalidSettings(f"{self.policy} has members 0 … {len(policy) - 1}; {self.member} was asked for.")
-        options = parse_options(self.options)
-        task.check(options)
+        options = task.check(parse_options(self.options))
         shot = film(
             task,
             None if policy is None else policy[self.member],

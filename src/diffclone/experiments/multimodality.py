@@ -10,6 +10,7 @@ size are what repeats its numbers on the authors' own files.
 
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +36,8 @@ def cluster(values: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.int64]
         from sklearn.cluster import KMeans
     except ImportError:
         raise MissingPackage("k-means needs scikit-learn. Try: pip install 'diffclone[report]'.") from None
-    return KMeans(CLUSTERS, n_init=10, random_state=seed).fit_predict(values).astype(np.int64)
+    means: Any = KMeans(CLUSTERS, random_state=seed)
+    return means.set_params(n_init=10).fit_predict(values).astype(np.int64)
 
 
 def measure(

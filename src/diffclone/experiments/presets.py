@@ -109,9 +109,15 @@ def brief() -> Iterator[tuple[str, Preset]]:
     """A minute on a GPU, tens of minutes on two cores, for every task: the paper's networks and λ, our schedules."""
     about = "Ours: the paper's network"
     for task, column in APPENDIX.items():
-        bc = BC(training=BRIEF_POLICY, network=column.network)
+        bc = BC(training=BRIEF_POLICY, network=column.network, normalisation=column.normalisation)
         yield f"{task}/bc/brief", Preset(bc, f"{about}, fewer and larger updates.")
-        dbc = DBC(training=BRIEF_POLICY, network=column.network, coefficient=column.coefficient, guide=BRIEF_GUIDE)
+        dbc = DBC(
+            training=BRIEF_POLICY,
+            network=column.network,
+            coefficient=column.coefficient,
+            guide=BRIEF_GUIDE,
+            normalisation=column.normalisation,
+        )
         yield f"{task}/dbc/brief", Preset(dbc, f"{about} and λ, fewer and larger updates, a smaller guide.")
     ours = "Ours: the paper gives no settings for this task."
     spiral = Network(width=256, depth=2)

@@ -62,7 +62,7 @@ XML = """
   </asset>
   <worldbody>
     <light directional="true" pos="0 0 1.3" dir="0 0 -1.3" diffuse="1 1 1" specular="0.1 0.1 0.1"/>
-    <geom name="floor" type="plane" size="40 40 40" conaffinity="1" material="floor"/>
+    <geom name="floor" type="plane" size="40 40 40" conaffinity="1" material="floor" rgba="1 1 1 1"/>
     <body name="torso" pos="0 0 0.75">
       <geom type="sphere" size="0.25"/>
       <joint name="root" type="free" armature="0" damping="0" limited="false" margin="0.01"/>{legs}
@@ -71,14 +71,14 @@ XML = """
       <joint name="goal" type="free" armature="0" damping="0" limited="false" margin="0.01"/>
       <geom name="base" type="box" size="0.5 0.5 0.5" mass="0.2" rgba="0 0 0 0"/>
       <geom name="pole" type="cylinder" size="0.03 0.5" pos="0 0 0.5" mass="0.2" contype="0" rgba="0.3 0.3 0.3 1"/>
-      <geom name="flag" type="box" size="0.2 0.01 0.12" pos="0.2 0 0.9" mass="0.2" contype="0" rgba="0.8 0.1 0.1 1"/>
+      <geom name="flag" type="box" size="0.2 0.01 0.12" pos="0.2 0 0.5" mass="0.2" contype="0" rgba="0.8 0.1 0.1 1"/>
     </body>
   </worldbody>
   <actuator>{motors}
   </actuator>
 </mujoco>
 """
-CAMERA = Camera(lookat=(0.0, 2.0, 0.0), distance=11.0, azimuth=90.0, elevation=-40.0)
+CAMERA = Camera(lookat=(0.0, 2.4, 0.0), distance=8.5, azimuth=90.0, elevation=-50.0)
 
 
 def model_xml() -> str:
@@ -107,7 +107,7 @@ class AntReachBatch(BatchEnv):
             start_noise: positions at the start are off by up to this, uniformly. Demonstrations have 0.
             end_on_success: the paper's text ends an episode at the goal, the released code does not.
         """
-        if start_noise < 0:
+        if not start_noise >= 0:
             raise InvalidSettings(f"noise must not be negative; it is {start_noise}.")
         self.count = count
         self.act_low, self.act_high = -np.ones(8), np.ones(8)

@@ -18,7 +18,7 @@ class CheetahBatch(RunnerBatch):
 
     task, model_file = "cheetah", "half_cheetah.xml"
     substeps = 5
-    control_cost, upright_bonus = 0.1, 0.0
+    control_cost, step_bonus = 0.1, 0.0
 
     def start(self, rng: np.random.Generator) -> tuple[Doubles, Doubles]:
         """Positions are uniform, velocities normal."""

@@ -70,7 +70,7 @@ XML = """
 GRIP, BLOCK, BLOCK_TURN = slice(0, 3), slice(3, 6), slice(6, 10)
 HAND, HAND_TURN = slice(10, 13), slice(13, 17)
 """Where the sensors are."""
-ARM_START = {"robot0:slide0": 0.4049, "robot0:slide1": 0.48, "robot0:slide2": 0.0}
+ARM_START = {"robot0:slide0": 0.405, "robot0:slide1": 0.48, "robot0:slide2": 0.0}
 BLOCK_START = (1.25, 0.53, 0.4, 1.0, 0.0, 0.0, 0.0)
 HAND_START = (-0.498, 0.005, -0.231)
 """From where the arm's model has the gripper."""
@@ -101,7 +101,7 @@ class FetchPickBatch(BatchEnv):
             coverage: the share of each region's grid that is used; 0.25 leaves a diagonal.
             end_on_success: whether success ends the episode.
         """
-        if start_noise < 0 or goal_noise < 0:
+        if not (start_noise >= 0 and goal_noise >= 0):
             raise InvalidSettings(f"noise must not be negative; it is {start_noise} (start), {goal_noise} (goal).")
         if not 1 <= int(BINS * coverage) <= BINS:
             raise InvalidSettings(f"coverage must lie between {1 / BINS} and 1; it is {coverage}.")

@@ -29,7 +29,7 @@ class PickExpert(Expert):
 
     horizon = 50
 
-    def __init__(self, noise: float = 0.0, region: float = 1.25, *, stop_at_success: bool = True):
+    def __init__(self, noise: float = 0.05, region: float = 1.25, *, stop_at_success: bool = True):
         """Make it.
 
         Args:

@@ -59,7 +59,7 @@ XML = """
 </mujoco>
 """
 BESIDE = np.array([0.15, 0.0, 0.0])
-CAMERA = Camera(lookat=(1.05, 0.87, 0.19), distance=0.6, azimuth=55.0, elevation=-35.0)
+CAMERA = Camera(lookat=(1.05, 0.9, 0.2), distance=0.45, azimuth=55.0, elevation=-35.0)
 
 
 @final
@@ -82,7 +82,7 @@ class HandRotateBatch(BatchEnv):
             start_noise: scales the jitter of the block's starting place.
             end_on_success: whether success ends the episode.
         """
-        if start_noise < 0 or not 0 <= start_yaw <= math.pi:
+        if not (start_noise >= 0 and 0 <= start_yaw <= math.pi):
             raise InvalidSettings(
                 f"noise must not be negative and start_yaw lie in 0 … π; they are {start_noise} and {start_yaw}."
             )

@@ -113,7 +113,7 @@ class MazeBatch(BatchEnv):
             raise InvalidSettings(
                 f"coverage must leave at least one of {len(CELLS)} cells and be at most 1; it is {coverage}."
             )
-        if start_noise < 0 or goal_noise < 0:
+        if not (start_noise >= 0 and goal_noise >= 0):
             raise InvalidSettings(f"noise must not be negative; it is {start_noise} (start), {goal_noise} (goal).")
         self.count = count
         self.act_low, self.act_high = -np.ones(2), np.ones(2)

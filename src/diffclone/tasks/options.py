@@ -1,27 +1,32 @@
 """Options given by name: the known ones are a constructor's keywords, and a wrong one is named with them."""
 
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from diffclone.errors import InvalidSettings
 
+KINDS = {float: "a number", bool: "true or false", int: "a whole number"}
 
-def check_options(owner: str, make: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Whether `make` takes these; a default says what kind of value an option has."""
+
+def check_options(owner: str, make: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, if `make` takes them; a default says what kind of value an option has, and none that any will do."""
     known = {
         name: parameter.default
         for name, parameter in inspect.signature(make).parameters.items()
         if parameter.default is not inspect.Parameter.empty
     }
+    checked: dict[str, Any] = {}
     for name, value in options.items():
         if name not in known:
             raise InvalidSettings(f"{owner} has no option {name!r}; it has {', '.join(known) or 'none'}.")
         wanted = type(known[name])
-        fits = isinstance(value, int | float) and not isinstance(value, bool) if wanted is float else None
-        if not (isinstance(value, wanted) if fits is None else fits) and known[name] is not None:
-            kind = {"float": "a number", "bool": "true or false", "int": "a whole number"}.get(wanted.__name__, "text")
+        checked[name] = float(value) if wanted is float and type(value) is int else value
+        if known[name] is not None and type(checked[name]) is not wanted:
+            kind = KINDS.get(wanted, "text")
             raise InvalidSettings(f"the option {name} of {owner} is {kind}; it was given {value!r}.")
+    return checked
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, Any]:
@@ -32,7 +37,7 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
         if not equals or not name:
             raise InvalidSettings(f"an option is NAME=VALUE; it was given {text!r}.")
         try:
-            options[name] = value == "true" if value in ("true", "false") else float(value)
+            options[name] = value == "true" if value in ("true", "false") else json.loads(value)
         except ValueError:
             options[name] = value
     return options

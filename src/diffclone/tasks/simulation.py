@@ -33,6 +33,11 @@ rollout: Any = importlib.import_module("mujoco.rollout")
 PICTURE_HEIGHT, PICTURE_WIDTH = 360, 480
 
 
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
 @final
 @dataclass(frozen=True)
 class Camera:
@@ -52,7 +57,7 @@ class Simulation:
 
     def __init__(self, xml: str, count: int, *, rows_a_thread: int = 16):
         """Compile `xml`; a thread is worth its while from `rows_a_thread` rows on."""
-        threads = os.cpu_count() or 1
+        threads = cores()
         model = mujoco.MjModel.from_xml_string(xml)
         self.model = model
         self.states = np.zeros((count, mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS)))

@@ -26,8 +26,8 @@ class SingleEnv(gym.Env[npt.NDArray[np.float64], npt.NDArray[np.float32]]):
         if render_mode not in (None, "rgb_array"):
             raise InvalidSettings(f"render_mode may be rgb_array or none; it is {render_mode!r}.")
         self.render_mode = render_mode
-        check_options(f"the task {type(self).__name__}", type(self).batch_type, options)
-        self.batch = type(self).batch_type(1, **options)
+        make = type(self).batch_type
+        self.batch = make(1, **check_options(f"the task {type(self).__name__}", make, options))
         self.row = np.zeros(1, dtype=np.int64)
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (self.obs_size,), np.float64)
         low, high = (bound.astype(np.float32) for bound in (self.batch.act_low, self.batch.act_high))

@@ -45,18 +45,16 @@ class Task:
 
     def make(self, count: int, **options: Any) -> BatchEnv:
         """`count` environments stepped together."""
-        self.check(options)
-        return self._import(self.module).make_batch(count, **options)
+        return self._import(self.module).make_batch(count, **self.check(options))
 
-    def check(self, options: Mapping[str, Any]) -> None:
-        """Whether the environments have these options."""
-        check_options(f"the task {self.name!r}", self._import(self.module).make_batch, options)
+    def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options, if the environments have them."""
+        return check_options(f"the task {self.name!r}", self._import(self.module).make_batch, options)
 
     def expert(self, **options: Any) -> Expert:
         """The bundled expert."""
         make_expert = self._import(self.expert_module).make_expert
-        check_options(f"the expert of {self.name!r}", make_expert, options)
-        return make_expert(**options)
+        return make_expert(**check_options(f"the expert of {self.name!r}", make_expert, options))
 
     def demonstrations(self) -> Demonstrations:
         """The bundled demonstrations."""

@@ -36,7 +36,7 @@ class SpiralBatch(BatchEnv):
 
     def __init__(self, count: int, *, start_noise: float = 0.0):
         """Make `count` of them; `start_noise` is the standard deviation of the start's place."""
-        if start_noise < 0:
+        if not start_noise >= 0:
             raise InvalidSettings(f"noise must not be negative; it is {start_noise}.")
         self.count = count
         self.start_noise = start_noise

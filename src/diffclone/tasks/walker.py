@@ -24,7 +24,7 @@ class WalkerBatch(RunnerBatch):
 
     task, model_file = "walker", "walker2d.xml"
     substeps = 4
-    control_cost, upright_bonus = 1e-3, 1.0
+    control_cost, step_bonus = 1e-3, 1.0
 
     def start(self, rng: np.random.Generator) -> tuple[Doubles, Doubles]:
         """Almost at rest."""

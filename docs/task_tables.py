@@ -1,0 +1,96 @@
+"""Tables about the tasks, made from Records: experts and demonstrations, policies, multimodality, stepping."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from diffclone.expert_scores import BUNDLED
+from diffclone.experiments import PRESETS, paper
+from diffclone.guides import GUIDES
+from diffclone.methods import METHODS
+from diffclone.records import Record
+from diffclone.settings import to_dict
+from diffclone.tasks import TASKS
+
+RECORDS = Path(__file__).parent / "records"
+
+
+def score(task: str, results: Any) -> str:
+    """What a task reports, with its interval."""
+    if TASKS[task].metric == "success":
+        low, high = results["success_interval"]
+        return f"{100 * results['success_rate']:.1f} ({100 * low:.1f} … {100 * high:.1f})"
+    low, high = results["return_interval"]
+    return f"{results['mean_return']:.0f} ({low:.0f} … {high:.0f})"
+
+
+def experts_table() -> str:
+    """The bundled experts and what they demonstrated."""
+    lines = [
+        "| task | metric | bundled demonstrations | expert, evaluation starts (95 %) | episodes | the paper's expert |",
+        "|---|---|---|---|---|---|",
+    ]
+    records = {record.results["task"]: record.results for record in Record.read_all(BUNDLED)}
+    for task in TASKS.values():
+        demos, printed = task.demonstrations(), paper()["experts"].get(task.name)
+        lines.append(
+            f"| {task.name} | {task.metric} | {demos.num_episodes} episodes, {demos.num_steps:,} steps, "
+            f"`{demos.fingerprint}` | {score(task.name, records[task.name])} | {records[task.name]['episodes']} "
+            f"| {'not printed' if printed is None else printed} |"
+        )
+    return "\n".join(lines)
+
+
+def preset_of(record: Record, task: str) -> str:
+    """A method in words: its preset if it is one, and what members differ in."""
+    settings: Any = record.settings
+    varied = sorted({member["coefficient"] for member in record.members if "coefficient" in member})
+    name = settings["type"].upper()
+    for key, preset in PRESETS.items():
+        if key.split("/")[:2] == [task, settings["type"]]:
+            theirs = json.loads(json.dumps(to_dict(preset.method, METHODS, GUIDES)))
+            changed = {field for field in theirs if theirs[field] != settings.get(field)}
+            if changed <= {"normalisation"}:
+                without = ", no normalisation" if changed else ""
+                weight = f", λ = {', '.join(f'{c:g}' for c in varied)}" if varied else ""
+                return f"{name} `{key.split('/')[2]}`{without}{weight}"
+    training = settings["training"]
+    return f"{name}, {training['updates']:,} updates at lr {training['lr']:g}"
+
+
+def policies_table(*, starts: str, task: str | None = None) -> str:
+    """Evaluations, beside the expert's score and the paper's."""
+    lines = [
+        "| task | demonstrations | method | score (95 %) | seeds × episodes | expert | the paper |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    experts = {record.results["task"]: record.results for record in Record.read_all(BUNDLED)}
+    fingerprints = {known.demonstrations().fingerprint for known in TASKS.values()}
+    for record in Record.read_all(RECORDS / "tasks.jsonl"):
+        results: Any = record.results
+        if record.kind != "evaluation" or results["starts"] != starts or (task and results["task"] != task):
+            continue
+        name, options = results["task"], results.get("options", {})
+        known = record.data["fingerprint"] in fingerprints
+        meta = record.data["meta"]
+        source = "bundled" if known else meta.get("source", meta.get("command", "").partition("--options ")[2])
+        printed = paper()["main-table"].get(name, {}).get(record.settings["type"])
+        shown = "–" if printed is None else f"{printed['mean']} ± {printed['sd']}"
+        where = "".join(f", {key} {value:g}" for key, value in options.items())
+        lines.append(
+            f"| {name}{where} | {source} | {preset_of(record, name)} | {score(name, results)} "
+            f"| {results['members']} × {results['episodes']} | {score(name, experts[name]).partition(' ')[0]} | {shown} |"
+        )
+    return "\n".join(lines)
+
+
+def multimodality_table() -> str:
+    """Majority ratios."""
+    lines = ["| demonstrations | ratio, mean of 5 seeds | least … most | the paper |", "|---|---|---|---|"]
+    for record in Record.read_all(RECORDS / "multimodality.jsonl"):
+        results: Any = record.results
+        printed = paper()["multimodality"].get(results["task"].removesuffix(".pt"))
+        spread = f"{results['least']:.3f} … {results['most']:.3f}"
+        whose = f"the authors' {results['task']}" if results["task"].endswith(".pt") else results["task"]
+        lines.append(f"| {whose} | {results['ratio']:.3f} | {spread} | {'–' if printed is None else printed} |")
+    return "\n".join(lines)

@@ -1,0 +1,167 @@
+import importlib
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from diffclone.tasks.cheetah import CheetahBatch
+from diffclone.tasks.locomotion import RunnerBatch
+from diffclone.tasks.simulation import asset
+from diffclone.tasks.walker import WalkerBatch
+
+AUTHORS_WALKER = Path(__file__).parents[2] / "shared/demos/walker.pt"
+
+ONE = np.zeros(1, dtype=np.int64)
+REST = np.zeros((1, 6))
+
+both = pytest.mark.parametrize("runner", [CheetahBatch, WalkerBatch], ids=["cheetah", "walker"])
+
+
+def generators(count: int) -> list[np.random.Generator]:
+    return [np.random.default_rng(row) for row in range(count)]
+
+
+@both
+def test_a_step_is_mujocos_own(runner: type[RunnerBatch]) -> None:
+    mujoco: Any = importlib.import_module("mujoco")
+    path = asset("gymnasium", "walker", f"envs/mujoco/assets/{runner.model_file}")
+    model = mujoco.MjModel.from_xml_path(str(path))
+    data, ours = mujoco.MjData(model), runner(1)
+    ours.reset(ONE, generators(1))
+    data.qpos[:], data.qvel[:] = ours.simulation.positions[0], ours.simulation.velocities[0]
+    for act in np.random.default_rng(0).uniform(-1, 1, (40, 6)):
+        ours.step(ONE, act[None])
+        data.ctrl[:] = act
+        mujoco.mj_step(model, data, nstep=runner.substeps)
+        np.testing.assert_allclose(ours.simulation.positions[0], data.qpos, rtol=0, atol=1e-7)
+        np.testing.assert_allclose(ours.simulation.velocities[0], data.qvel, rtol=0, atol=1e-6)
+    ours.close()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("runner", "name"), [(CheetahBatch, "HalfCheetah-v5"), (WalkerBatch, "Walker2d-v4")], ids=["cheetah", "walker"]
+)
+def test_observation_reward_and_fall_are_gymnasiums_own(runner: type[RunnerBatch], name: str) -> None:
+    theirs: Any = gym.make(name).unwrapped
+    ours = runner(1)
+    ours.reset(ONE, generators(1))
+    theirs.reset(seed=0)
+    theirs.set_state(ours.simulation.positions[0].copy(), ours.simulation.velocities[0].copy())
+    for act in np.random.default_rng(1).uniform(-1, 1, (40, 6)):
+        outcome = ours.step(ONE, act[None])
+        seen, reward, fallen, _, _ = theirs.step(act)
+        np.testing.assert_allclose(ours.observe(ONE)[0], seen, rtol=0, atol=1e-6)
+        assert bool(outcome.ended[0]) == fallen
+        if fallen:
+            break
+        assert outcome.reward[0] == pytest.approx(reward, abs=1e-6)
+    theirs.close()
+    ours.close()
+
+
+@both
+def test_the_reward_by_hand_with_the_whole_action_as_its_cost(runner: type[RunnerBatch]) -> None:
+    seconds, cost, bonus = (0.05, 0.1, 0.0) if runner is CheetahBatch else (0.008, 1e-3, 1.0)
+    within, beyond = runner(1), runner(1)
+    for env in (within, beyond):
+        env.reset(ONE, generators(1))
+    assert within.step_seconds == pytest.approx(seconds)
+    before = within.simulation.positions[0, 0]
+    small, large = (env.step(ONE, np.full((1, 6), size)) for env, size in ((within, 1.0), (beyond, 3.0)))
+    speed = (within.simulation.positions[0, 0] - before) / seconds
+    # The motors cut what is beyond one, so that both did the same, but what was asked for is what it costs.
+    assert np.array_equal(within.simulation.states, beyond.simulation.states)
+    assert small.reward[0] == pytest.approx(speed + bonus - cost * 6)
+    assert large.reward[0] == pytest.approx(speed + bonus - cost * 54)
+    assert not small.success[0]
+    for env in (within, beyond):
+        env.close()
+
+
+@both
+def test_the_observation_is_everything_but_x(runner: type[RunnerBatch]) -> None:
+    env = runner(2)
+    env.reset(np.arange(2), generators(2))
+    env.simulation.positions[1], env.simulation.velocities[1] = env.simulation.positions[0], np.arange(9) - 20
+    env.simulation.positions[1, 0] += 5
+    obs = env.observe(np.arange(2))
+    assert np.array_equal(obs[0, :8], obs[1, :8])
+    assert np.array_equal(obs[0, :8], env.simulation.positions[0, 1:])
+    # Only Walker's speeds are cut, and only those that are seen.
+    assert obs[1, 8:].tolist() == ([*range(-20, -11)] if runner is CheetahBatch else [-10] * 9)
+    assert env.simulation.velocities[1].min() == -20
+    env.close()
+
+
+def test_starts_spread_as_gymnasiums() -> None:
+    count, rows = 1000, np.arange(1000)
+    cheetah, walker, still = CheetahBatch(count), WalkerBatch(count), WalkerBatch(2, start_noise=0.0)
+    for env in (cheetah, walker):
+        env.reset(rows, generators(count))
+        off = env.simulation.positions - env.simulation.model.qpos0
+        widest = 0.1 if env is cheetah else 0.005
+        assert np.abs(off).max() <= widest
+        assert np.ptp(off, axis=0).min() > 1.9 * widest
+    assert cheetah.simulation.velocities.std(0) == pytest.approx(0.1, rel=0.1)
+    assert np.abs(cheetah.simulation.velocities).max() > 0.3  # normal
+    assert np.abs(walker.simulation.velocities).max() <= 0.005  # uniform
+    still.reset(np.arange(2), generators(2))
+    assert np.array_equal(still.observe(np.arange(2))[0], [1.25, *[0] * 16])
+    for env in (cheetah, walker, still):
+        env.close()
+
+
+@pytest.mark.parametrize(
+    ("height", "lean", "upright"),
+    [
+        (1.25, 0.0, True),
+        (0.81, 0.0, True),
+        (0.79, 0.0, False),
+        (1.99, 0.0, True),
+        (2.01, 0.0, False),
+        (1.25, 0.99, True),
+        (1.25, -1.01, False),
+        (1.25, 1.01, False),
+    ],
+)
+def test_a_walker_falls(*, height: float, lean: float, upright: bool) -> None:
+    env = WalkerBatch(1)
+    env.reset(ONE, generators(1))
+    env.simulation.positions[0, 1:3] = height, lean
+    assert bool(env.upright(ONE)[0]) == upright
+    env.close()
+
+
+def test_a_walker_that_does_nothing_falls_and_a_cheetah_never_does() -> None:
+    walker, cheetah = WalkerBatch(1), CheetahBatch(1)
+    for env in (walker, cheetah):
+        env.reset(ONE, generators(1))
+    steps = next(k for k in range(1000) if walker.step(ONE, REST).ended[0])
+    assert 50 < steps < 300
+    cheetah.simulation.positions[0, 2] = 3.0  # on its back
+    assert not any(cheetah.step(ONE, REST).ended[0] for _ in range(20))
+    for env in (walker, cheetah):
+        env.close()
+
+
+@pytest.mark.skipif(not AUTHORS_WALKER.exists(), reason="the authors' demonstrations are not beside the repository")
+def test_a_step_is_nearly_the_authors_step() -> None:
+    data = torch.load(AUTHORS_WALKER, weights_only=True)
+    obs, act = data["obs"].double().numpy(), data["actions"].double().numpy()
+    assert obs.shape == (5000, 17)
+    goes_on = data["done"].numpy()[:-1] == 0
+    known = np.abs(obs[:-1, 8:]).max(1) < 9.999  # where no speed is cut, a state is known from what was seen
+    env = WalkerBatch(len(obs))
+    env.reset(np.arange(len(obs)), generators(len(obs)))
+    env.simulation.positions[:, 1:], env.simulation.velocities[:] = obs[:, :8], obs[:, 8:]
+    env.step(np.arange(len(obs)), act)
+    error = np.abs(env.observe(np.arange(len(obs)))[:-1] - obs[1:])
+    env.close()
+    assert np.count_nonzero(goes_on & known) > 1000
+    assert np.median(error[goes_on][:, 8:]) < 0.05
+    assert np.median(error[goes_on & known][:, 8:]) < 0.035
+    assert np.median(error[goes_on][:, :8]) < 1e-3

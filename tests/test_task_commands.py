@@ -1,0 +1,391 @@
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import imageio.v3 as imageio
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from diffclone import Demonstrations, expert_training
+from diffclone.cli import main
+from diffclone.errors import CannotRender, InvalidSettings
+from diffclone.expert_training import RECIPES, Learner, Report
+from diffclone.records import Record
+from diffclone.rendering import film, write_pictures
+from diffclone.tasks import TASKS
+from diffclone.tasks.maze import MazeBatch
+from diffclone.tasks.options import parse_options
+from diffclone.tasks.spiral import SpiralBatch
+
+TINY = ("--method", "bc", "--seeds", "2", "--training.updates", "8", "--network.width", "8", "--device", "cpu")
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Answer]
+
+
+@pytest.fixture
+def diffclone(capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command, run in this process."""
+
+    def run(*arguments: str | Path) -> Answer:
+        capsys.readouterr()
+        code: Any = 0
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = end.code
+        said = capsys.readouterr()
+        return Answer(code, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two policies for Maze that know next to nothing."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    main(["train", "maze", *TINY, "--out", str(folder)])
+    return folder
+
+
+def refused(answer: Answer, message: str) -> None:
+    """One line for a person, and nothing else."""
+    assert answer.code == 2
+    assert answer.out == ""
+    assert re.fullmatch(rf"diffclone: [^\n]*{message}[^\n]*\n", answer.err), answer.err
+
+
+# Options.
+
+
+@pytest.mark.parametrize(
+    ("texts", "parsed"),
+    [
+        ((), {}),
+        (("start_noise=2", "goal_noise=-1e-3"), {"start_noise": 2.0, "goal_noise": -1e-3}),
+        (("end_on_success=false", "other=true"), {"end_on_success": False, "other": True}),
+        (("name=a=b",), {"name": "a=b"}),
+        (("name=",), {"name": ""}),
+    ],
+)
+def test_an_option_is_a_name_and_a_value(texts: tuple[str, ...], parsed: dict[str, object]) -> None:
+    assert parse_options(texts) == parsed
+
+
+@pytest.mark.parametrize("text", ["start_noise", "=2", ""])
+def test_an_option_without_name_or_value_is_one_line(text: str) -> None:
+    with pytest.raises(InvalidSettings, match=f"an option is NAME=VALUE; it was given '{text}'"):
+        parse_options([text])
+
+
+def test_a_whole_number_can_be_said() -> None:
+    env = TASKS["car-racing"].make(1, **parse_options(["repeat=3"]))
+    env.close()
+
+
+# Tasks.
+
+
+def test_tasks_are_a_table_and_a_line_each(diffclone: Command) -> None:
+    answer = diffclone("tasks")
+    assert answer.code == 0
+    for task in TASKS.values():
+        assert task.name in answer.out
+        assert f"{task.name} ({task.gymnasium_id}): {task.summary}" in answer.err
+
+
+def test_tasks_as_json_hold_the_experts_scores(diffclone: Command) -> None:
+    rows = {row["task"]: row for row in json.loads(diffclone("tasks", "--json").out)}
+    assert list(rows) == list(TASKS)
+    for name, row in rows.items():
+        task = TASKS[name]
+        assert (row["observation"], row["action"], row["steps"]) == (task.obs_size, task.act_size, task.horizon)
+        assert row["demonstrations"].startswith(f"{task.episodes} episodes")
+        assert re.fullmatch(r"\d+\.\d %" if task.metric == "success" else r"-?\d+", row["expert"])
+
+
+# Collect.
+
+
+def test_collect_with_options(diffclone: Command, tmp_path: Path) -> None:
+    path = tmp_path / "one.npz"
+    answer = diffclone("collect", "fetch-pick", "--episodes", "2", "--out", path, "--options", "region=2", "noise=0.1")
+    assert answer.code == 0
+    demos = Demonstrations.load(path)
+    assert demos.num_episodes == 2
+    assert demos.meta["expert"] == "PickExpert"
+    assert f"wrote {path}" in answer.err
+    phase = demos.act[:10, 3]
+    assert np.array_equal(phase, np.full(10, 0.05, dtype=np.float32))
+
+
+def test_the_command_of_a_collection_makes_it_again(diffclone: Command, tmp_path: Path) -> None:
+    options = ("--options", "noise=0.02", "start_noise=0.02")
+    assert diffclone("collect", "spiral", "--episodes", "2", "--out", tmp_path / "a.npz", *options).code == 0
+    first = Demonstrations.load(tmp_path / "a.npz")
+    _, *again = shlex.split(first.meta["command"])
+    assert diffclone(*again, "--out", tmp_path / "b.npz").code == 0
+    assert Demonstrations.load(tmp_path / "b.npz").fingerprint == first.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("spiral", "--options", "colour=1"),
+            "the expert of 'spiral' has no option 'colour'; it has noise, start_noise",
+        ),
+        (("spiral", "--options", "noise"), "an option is NAME=VALUE; it was given 'noise'"),
+        (("spiral", "--options", "noise=much"), "the option noise of .* is a number; it was given 'much'"),
+        (("spiral", "--options", "start_noise=-1"), r"noise must not be negative; it is -1\.0"),
+        (("spiral", "--options", "start_noise=5"), "Its options make the task too hard for it"),
+        (("spiral", "--weights", "mine.safetensors"), "the expert of 'spiral' has no option 'weights'"),
+        (("walker", "--weights", "mine.safetensors"), r"no such file: mine\.safetensors"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_collect_says_what_is_wrong(
+    diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("diffclone.tasks.expert.PATIENCE", 3)
+    refused(diffclone("collect", *arguments, "--episodes", "1", "--out", "one.npz"), message)
+    assert list(tmp_path.iterdir()) == []
+
+
+# Evaluate.
+
+
+def test_evaluate_with_options(diffclone: Command, trained: Path) -> None:
+    flags = ("--episodes", "2", "--options", "end_on_success=false", "start_noise=0", "--json")
+    answer = diffclone("evaluate", trained, *flags)
+    assert answer.code == 0, answer.err
+    results = json.loads(answer.out)["results"]
+    assert results["options"] == {"end_on_success": False, "start_noise": 0.0}
+    assert results["mean_length"] == 400
+    assert Record.read_all(trained / "records.jsonl")[-1].results == results
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (
+            "colour=1",
+            "the task 'maze' has no option 'colour'; it has start_noise, goal_noise, coverage, end_on_success",
+        ),
+        ("coverage=0", "coverage must leave at least one of 26 cells"),
+        ("end_on_success=1", r"end_on_success of the task 'maze' is true or false; it was given 1\."),
+        ("start_noise", "an option is NAME=VALUE"),
+    ],
+)
+def test_evaluate_says_which_option_is_wrong(diffclone: Command, trained: Path, option: str, message: str) -> None:
+    before = (trained / "records.jsonl").read_bytes()
+    refused(diffclone("evaluate", trained, "--options", option), message)
+    assert (trained / "records.jsonl").read_bytes() == before
+
+
+# Render.
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Pictures that cost nothing, each of its own grey."""
+    count: list[int] = []
+
+    def draw(env: object, row: int) -> npt.NDArray[np.uint8]:
+        count.append(row)
+        return np.full((32, 48, 3), len(count) % 200, dtype=np.uint8)
+
+    for batch in (MazeBatch, SpiralBatch):
+        monkeypatch.setattr(batch, "render", draw)
+    return count
+
+
+def test_a_strip_of_the_expert_at_work(diffclone: Command, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "pick.png"
+    try:
+        film(replace(TASKS["spiral"], horizon=1), None)
+    except CannotRender as fault:
+        pytest.skip(str(fault))
+    answer = diffclone("render", "fetch-pick", "--out", path, "--options", "start_noise=2", "--start", "1")
+    assert answer.code == 0, answer.err
+    assert re.fullmatch(rf"wrote {re.escape(str(path))}: \d\d steps, return -\d+\.\d, solved\n", answer.err)
+    strip = imageio.imread(path)
+    assert strip.shape == (360, 4 * 480, 3)
+    quarters = np.split(strip.astype(int), 4, axis=1)
+    assert all(np.abs(a - b).max() > 50 for a, b in pairwise(quarters))
+
+
+@pytest.mark.usefixtures("drawn")
+@pytest.mark.parametrize("suffix", [".gif", ".mp4"])
+def test_a_film_has_a_picture_before_each_step_and_one_after_the_last(
+    diffclone: Command, tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"spiral{suffix}"
+    answer = diffclone("render", "spiral", "--out", path)
+    assert answer.code == 0, answer.err
+    assert "160 steps" in answer.err
+    frames = imageio.imread(path)
+    assert frames.shape == (161, 32, 48, 3)
+    assert np.abs(frames.mean((1, 2, 3)) - np.arange(1, 162)).max() < 8  # in order
+
+
+@pytest.mark.usefixtures("drawn")
+def test_a_film_of_a_policy(diffclone: Command, trained: Path, tmp_path: Path) -> None:
+    films = [tmp_path / f"{member}.gif" for member in (0, 1)]
+    for member, path in enumerate(films):
+        answer = diffclone("render", "maze", "--policy", trained, "--member", str(member), "--out", path)
+        assert answer.code == 0, answer.err
+        assert re.search(r"\d+ steps, return \d+\.\d, (not )?solved\n", answer.err)
+    refused(
+        diffclone("render", "maze", "--policy", trained, "--member", "2", "--out", tmp_path / "c.gif"),
+        r"has members 0 … 1; 2 was asked for",
+    )
+
+
+@pytest.mark.usefixtures("drawn")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("spiral", "--out", "there.gif"), r"there\.gif exists already and is not overwritten"),
+        (("spiral", "--out", "film.avi"), r"pictures are written as \.mp4, \.gif or \.png; film\.avi ends in \.avi"),
+        (("spiral", "--out", "film"), "film ends in nothing"),
+        (("spirall", "--out", "film.gif"), "unknown task 'spirall'; did you mean 'spiral'"),
+        (("spiral", "--out", "film.gif", "--options", "colour=1"), "the task 'spiral' has no option 'colour'"),
+        (("spiral", "--out", "film.gif", "--policy", "none"), "none is not a run"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_render_says_what_is_wrong(
+    diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("there.gif").write_bytes(b"precious")
+    refused(diffclone("render", *arguments), message)
+    assert [path.name for path in tmp_path.iterdir()] == ["there.gif"]
+    assert Path("there.gif").read_bytes() == b"precious"
+
+
+def test_a_wrong_suffix_is_found_before_anything_is_played(
+    diffclone: Command, tmp_path: Path, drawn: list[int]
+) -> None:
+    refused(diffclone("render", "spiral", "--out", tmp_path / "film.avi"), "pictures are written as")
+    assert drawn == []
+
+
+def test_a_machine_that_cannot_draw_is_one_line(
+    diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no OpenGL")
+
+    monkeypatch.setattr("diffclone.tasks.simulation.mujoco.Renderer", fail)
+    refused(diffclone("render", "spiral", "--out", tmp_path / "film.gif"), "MuJoCo cannot draw here .*OSError")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_strip_shows_the_first_and_the_last(tmp_path: Path) -> None:
+    pictures = [np.full((16, 16, 3), shade, dtype=np.uint8) for shade in range(0, 250, 25)]
+    write_pictures(tmp_path / "strip.png", pictures)
+    assert imageio.imread(tmp_path / "strip.png")[0, ::16, 0].tolist() == [0, 75, 150, 225]
+
+
+# Experts.
+
+
+@pytest.fixture
+def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recipe of moments."""
+    recipe = replace(RECIPES["cheetah"], rows=8, horizon=16, batch=64, epochs=2, widths=(8,))
+    monkeypatch.setitem(RECIPES, "cheetah", recipe)
+
+
+@pytest.mark.usefixtures("brief")
+def test_train_an_expert_and_evaluate_it(diffclone: Command, tmp_path: Path) -> None:
+    path, records = tmp_path / "cheetah.safetensors", tmp_path / "records.jsonl"
+    answer = diffclone("expert", "train", "cheetah", "--steps", "200", "--out", path, "--json")
+    assert answer.code == 0, answer.err
+    told = json.loads(answer.out)
+    assert (told["out"], told["steps"]) == (str(path), 256)  # whole rounds
+    refused(diffclone("expert", "train", "cheetah", "--out", path), "exists already and is not overwritten")
+    flags = ("--weights", path, "--episodes", "2", "--options", "noise=0")
+    answer = diffclone("expert", "evaluate", "cheetah", *flags, "--out", records, "--json")
+    assert answer.code == 0, answer.err
+    (record,) = Record.read_all(records)
+    assert json.loads(answer.out)["results"] == record.results
+    assert (record.kind, record.settings["expert"]) == ("expert", "NetworkExpert")
+    assert (record.results["task"], record.results["episodes"]) == ("cheetah", 2)
+    assert record.results["mean_length"] == 1000
+    table = diffclone("expert", "evaluate", "cheetah", *flags).out
+    assert f"{record.results['mean_return']:.0f}" in table
+    demos = tmp_path / "mine.npz"
+    assert diffclone("collect", "cheetah", "--weights", path, "--episodes", "1", "--out", demos).code == 0
+    assert Demonstrations.load(demos).num_steps == 1000
+
+
+@pytest.mark.usefixtures("brief")
+def test_ctrl_c_keeps_what_was_learned(diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = expert_training.train_expert
+
+    def interrupted(*arguments: Any, rounds: int = 1, **more: Any) -> Iterator[tuple[Report, Learner]]:
+        for count, found in enumerate(train(*arguments, **more)):
+            if count == rounds:
+                break
+            yield found
+        raise KeyboardInterrupt
+
+    def at_once(*arguments: Any, **more: Any) -> Iterator[tuple[Report, Learner]]:
+        return interrupted(*arguments, rounds=0, **more)
+
+    monkeypatch.setattr(expert_training, "train_expert", interrupted)
+    path = tmp_path / "cheetah.safetensors"
+    answer = diffclone("expert", "train", "cheetah", "--out", path)
+    assert answer.code == 0
+    assert f"wrote {path}. Next: diffclone expert evaluate cheetah --weights {path}" in answer.err
+    assert path.exists()
+    monkeypatch.setattr(expert_training, "train_expert", at_once)
+    assert diffclone("expert", "train", "cheetah", "--out", tmp_path / "none.safetensors").code == 130
+    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+
+
+def test_evaluate_an_expert_that_is_a_program(diffclone: Command) -> None:
+    steady = json.loads(diffclone("expert", "evaluate", "spiral", "--episodes", "3", "--json").out)["results"]
+    shaking = diffclone("expert", "evaluate", "spiral", "--episodes", "3", "--options", "noise=1", "--json")
+    assert steady["success_rate"] == 1
+    assert steady["mean_length"] == 160
+    assert json.loads(shaking.out)["results"]["success_rate"] < 1
+    table = diffclone("expert", "evaluate", "spiral", "--episodes", "3").out
+    assert re.search(r"spiral .* 100\.0 % .* 160", table)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("train", "maze", "--out", "a.safetensors"), "'maze' is a program, not trained; trained are hand-rotate"),
+        (("train", "walker"), r"say where the weights go: --out FILE\.safetensors"),
+        (("train", "walker", "--out", "a.safetensors", "--steps", "0"), "steps must be at least 1; they are 0"),
+        (("train", "waker", "--out", "a.safetensors"), "unknown task 'waker'; did you mean 'walker'"),
+        (("evaluate", "spiral", "--episodes", "0"), "at least one episode must be played; 0 were asked for"),
+        (("evaluate", "spiral", "--options", "colour=1"), "the expert of 'spiral' has no option 'colour'"),
+        (("evaluate", "walker", "--weights", "none.safetensors"), r"no such file: none\.safetensors"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_expert_says_what_is_wrong(
+    diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(diffclone("expert", *arguments), message)
+    assert list(tmp_path.iterdir()) == []
