@@ -1,4 +1,4 @@
-"""Fill the marked blocks of README.md and docs/results.md from docs/records/.
+"""Fill the marked blocks of README.md, docs/results.md and docs/tasks.md from docs/records/.
 
 python docs/make.py            write the blocks
 python docs/make.py --check    only say whether they agree (what the tests do)
@@ -16,6 +16,8 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import task_tables
 
 from diffclone.records import Record
 
@@ -123,6 +125,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "maze-validation": validation_table,
     "maze-training": training_table,
     "timing": timing_table,
+    "experts": task_tables.experts_table,
+    "tasks": lambda: task_tables.policies_table(starts="evaluation"),
+    "fetch-pick-validation": lambda: task_tables.policies_table(starts="validation", task="fetch-pick"),
+    "multimodality": task_tables.multimodality_table,
+    "stepping": task_tables.stepping_table,
 }
 
 
@@ -161,7 +168,7 @@ def main() -> int:
     if "--time" in sys.argv:
         time_commands(sys.argv[sys.argv.index("--time") + 1 :] or ["make demo", "make test"])
     stale = 0
-    for path in (ROOT / "README.md", DOCS / "results.md"):
+    for path in (ROOT / "README.md", DOCS / "results.md", DOCS / "tasks.md"):
         text = path.read_text(encoding="utf-8")
         if filled(text) != text:
             stale += 1

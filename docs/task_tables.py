@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from diffclone.expert_scores import BUNDLED
 from diffclone.experiments import PRESETS, paper
+from diffclone.expert_scores import BUNDLED
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.records import Record
@@ -41,6 +41,14 @@ def experts_table() -> str:
     return "\n".join(lines)
 
 
+def agree(ours: Any, recorded: Any) -> bool:
+    """Whether settings are those of a Record, which may be older than some fields."""
+    if isinstance(ours, dict) and isinstance(recorded, dict):
+        unused = {"pool"} if recorded.get("image") is None else set[str]()  # squares of a picture that is none
+        return all(agree(ours[name], recorded[name]) for name in ours if name in recorded and name not in unused)
+    return ours == recorded
+
+
 def preset_of(record: Record, task: str) -> str:
     """A method in words: its preset if it is one, and what members differ in."""
     settings: Any = record.settings
@@ -49,9 +57,9 @@ def preset_of(record: Record, task: str) -> str:
     for key, preset in PRESETS.items():
         if key.split("/")[:2] == [task, settings["type"]]:
             theirs = json.loads(json.dumps(to_dict(preset.method, METHODS, GUIDES)))
-            changed = {field for field in theirs if theirs[field] != settings.get(field)}
+            changed = {field for field in theirs if not agree(theirs[field], settings.get(field))}
             if changed <= {"normalisation"}:
-                without = ", no normalisation" if changed else ""
+                without = f", normalisation {settings['normalisation']}" if changed else ""
                 weight = f", λ = {', '.join(f'{c:g}' for c in varied)}" if varied else ""
                 return f"{name} `{key.split('/')[2]}`{without}{weight}"
     training = settings["training"]
@@ -65,22 +73,40 @@ def policies_table(*, starts: str, task: str | None = None) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     experts = {record.results["task"]: record.results for record in Record.read_all(BUNDLED)}
-    fingerprints = {known.demonstrations().fingerprint for known in TASKS.values()}
+    bundled = {known.demonstrations().fingerprint for known in TASKS.values()}
+    made = [json.loads(line) for line in (RECORDS / "collected.jsonl").read_text(encoding="utf-8").splitlines()]
+    collected = {entry["fingerprint"]: f"`{entry['command'].partition('--options ')[2]}`" for entry in made}
     for record in Record.read_all(RECORDS / "tasks.jsonl"):
         results: Any = record.results
         if record.kind != "evaluation" or results["starts"] != starts or (task and results["task"] != task):
             continue
         name, options = results["task"], results.get("options", {})
-        known = record.data["fingerprint"] in fingerprints
-        meta = record.data["meta"]
-        source = "bundled" if known else meta.get("source", meta.get("command", "").partition("--options ")[2])
-        printed = paper()["main-table"].get(name, {}).get(record.settings["type"])
+        fingerprint, meta = record.data["fingerprint"], record.data["meta"]
+        source = "bundled" if fingerprint in bundled else collected.get(fingerprint) or f"the authors' {meta['source']}"
+        printed = None if options else paper()["main-table"].get(name, {}).get(record.settings["type"])
         shown = "–" if printed is None else f"{printed['mean']} ± {printed['sd']}"
+        expert = score(name, experts[name]).partition(" ")[0] if fingerprint in bundled and not options else "–"
         where = "".join(f", {key} {value:g}" for key, value in options.items())
         lines.append(
             f"| {name}{where} | {source} | {preset_of(record, name)} | {score(name, results)} "
-            f"| {results['members']} × {results['episodes']} | {score(name, experts[name]).partition(' ')[0]} | {shown} |"
+            f"| {results['members']} × {results['episodes']} | {expert} | {shown} |"
         )
+    return "\n".join(lines)
+
+
+def stepping_table() -> str:
+    """Our batch beside Gymnasium's vector environments."""
+    lines = [
+        "| task | batch of 64, steps/s | better of Sync and Async, our environments | ratio | stock ones | ratio |",
+        "|---|---|---|---|---|---|",
+    ]
+    results: Any = Record.read_all(RECORDS / "stepping.jsonl")[-1].results
+    for task, rates in results["steps_per_second"].items():
+        cells = [task, f"{rates['batch']:,.0f}"]
+        for whose in ("ours", "stock"):
+            best = max((rate for name, rate in rates.items() if name.endswith(whose)), default=None)
+            cells += ["–", "–"] if best is None else [f"{best:,.0f}", f"{rates['batch'] / best:.1f}"]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -57,11 +57,11 @@ XML = """
   </default>
   <asset>
     <texture name="sky" type="skybox" builtin="gradient" rgb1="1 1 1" rgb2="0.6 0.7 0.8" width="100" height="100"/>
-    <texture name="squares" type="2d" builtin="checker" rgb1="0.75 0.8 0.75" rgb2="0.9 0.9 0.9" width="90" height="90"/>
+    <texture name="squares" type="2d" builtin="checker" rgb1="0.35 0.4 0.35" rgb2="0.5 0.52 0.5" width="90" height="90"/>
     <material name="floor" texture="squares" texrepeat="60 60"/>
   </asset>
   <worldbody>
-    <light directional="true" pos="0 0 1.3" dir="0 0 -1.3" diffuse="1 1 1" specular="0.1 0.1 0.1"/>
+    <light directional="true" pos="0 0 1.3" dir="0 0 -1.3" diffuse="0.6 0.6 0.6" specular="0.1 0.1 0.1"/>
     <geom name="floor" type="plane" size="40 40 40" conaffinity="1" material="floor" rgba="1 1 1 1"/>
     <body name="torso" pos="0 0 0.75">
       <geom type="sphere" size="0.25"/>
@@ -78,7 +78,7 @@ XML = """
   </actuator>
 </mujoco>
 """
-CAMERA = Camera(lookat=(0.0, 2.4, 0.0), distance=8.5, azimuth=90.0, elevation=-50.0)
+CAMERA = Camera(lookat=(0.0, 2.4, 0.0), distance=11.0, azimuth=90.0, elevation=-50.0)
 
 
 def model_xml() -> str:
