@@ -57,7 +57,7 @@ XML = """
   </default>
   <asset>
     <texture name="sky" type="skybox" builtin="gradient" rgb1="1 1 1" rgb2="0.6 0.7 0.8" width="100" height="100"/>
-    <texture name="squares" type="2d" builtin="checker" rgb1="0.35 0.4 0.35" rgb2="0.5 0.52 0.5" width="90" height="90"/>
+    <texture name="squares" type="2d" builtin="checker" rgb1="0.35 0.4 0.35" rgb2="0.5 0.5 0.5" width="90" height="90"/>
     <material name="floor" texture="squares" texrepeat="60 60"/>
   </asset>
   <worldbody>

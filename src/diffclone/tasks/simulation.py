@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from ctypes.util import find_library
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -20,10 +21,32 @@ from diffclone.tasks.batch import Doubles, Picture, Rows
 
 
 def load_mujoco() -> Any:
-    """MuJoCo, told to draw without a screen where there is none: it reads that from the environment when imported."""
-    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
-        os.environ.setdefault("MUJOCO_GL", "osmesa" if not Path("/dev/dri").exists() else "egl")
-    return importlib.import_module("mujoco")
+    """MuJoCo, told how to draw without a screen where there is none: it reads that from the environment when imported.
+
+    Only what is installed is named, for MuJoCo cannot even be imported with a library that is not there.
+    """
+    if without_screen() and "MUJOCO_GL" not in os.environ:
+        ways = ("EGL", "OSMesa") if Path("/dev/dri").exists() else ("OSMesa", "EGL")
+        if found := next((way for way in ways if find_library(way)), None):
+            os.environ["MUJOCO_GL"] = found.lower()
+    try:
+        return importlib.import_module("mujoco")
+    except (AttributeError, OSError, RuntimeError) as fault:
+        raise cannot_draw(type(fault).__name__) from None
+
+
+def without_screen() -> bool:
+    """Whether a window could not be opened."""
+    return sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def cannot_draw(why: str) -> CannotRender:
+    """What OpenGL raises depends on which part of it is missing; the way out does not."""
+    return CannotRender(
+        f"MuJoCo cannot draw here (MUJOCO_GL is {os.environ.get('MUJOCO_GL', 'not set')}; {why}). "
+        "Without a screen it needs OSMesa (on Debian: apt-get install libosmesa6, then MUJOCO_GL=osmesa) or EGL "
+        "(a GPU's, or apt-get install libegl1, then MUJOCO_GL=egl); MUJOCO_GL=disable does without pictures."
+    )
 
 
 # MuJoCo's bindings carry no types; this file is the only one that touches them.
@@ -118,14 +141,13 @@ class Simulation:
         mujoco.mj_setState(self.model, data, self.states[row], mujoco.mjtState.mjSTATE_FULLPHYSICS)
 
     def _make_renderer(self) -> Any:
+        context = getattr(mujoco, "GLContext", None)
+        if context is None or (without_screen() and context.__module__.startswith("mujoco.glfw")):
+            raise cannot_draw("no screen")  # a window that cannot be opened ends the whole process
         try:
             return mujoco.Renderer(self.model, PICTURE_HEIGHT, PICTURE_WIDTH)
-        except Exception as fault:  # what a missing OpenGL raises depends on which part of it is missing
-            raise CannotRender(
-                f"MuJoCo cannot draw here (MUJOCO_GL is {os.environ.get('MUJOCO_GL', 'not set')}, "
-                f"{type(fault).__name__}). Without a screen it needs OSMesa (on Debian: apt-get install libosmesa6, "
-                "then MUJOCO_GL=osmesa) or a GPU's EGL (MUJOCO_GL=egl)."
-            ) from None
+        except Exception as fault:
+            raise cannot_draw(type(fault).__name__) from None
 
 
 def package_folder(package: str, task: str) -> Path:
