@@ -1,5 +1,37 @@
-"""Settings for all tests: one thread a process, since several run side by side."""
+"""Settings for all tests: one thread a process, since several run side by side; and the command in this process."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
 import torch
 
 torch.set_num_threads(1)
+
+
+class Answer(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Answer]
+
+
+@pytest.fixture
+def diffclone(capsys: pytest.CaptureFixture[str]) -> Command:
+    """What a command line answers."""
+    from diffclone.cli import main
+
+    def run(*arguments: str | Path) -> Answer:
+        capsys.readouterr()
+        code: Any = 0
+        try:
+            main([str(argument) for argument in arguments])
+        except SystemExit as end:
+            code = end.code
+        said = capsys.readouterr()
+        return Answer(code, said.out, said.err)
+
+    return run

@@ -8,14 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from conftest import Answer, Command
 from diffclone import BC, Demonstrations, Policy
 from diffclone.cli import COMMANDS, main
 from diffclone.experiments import PRESETS
@@ -27,35 +27,9 @@ from diffclone.training import Progress
 TINY = ("--method", "bc", "--seeds", "2", "--training.updates", "64", "--network.width", "16", "--device", "cpu")
 
 
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Answer]
-
-
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DIFFCLONE_CACHE", str(tmp_path_factory.getbasetemp() / "guides"))
-
-
-@pytest.fixture
-def diffclone(capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command, run in this process."""
-
-    def run(*arguments: str | Path) -> Answer:
-        capsys.readouterr()
-        code: Any = 0
-        try:
-            main([str(argument) for argument in arguments])
-        except SystemExit as end:
-            code = end.code
-        said = capsys.readouterr()
-        return Answer(code, said.out, said.err)
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -1,17 +1,18 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import imageio.v3 as imageio
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from conftest import Answer, Command
 from diffclone import Demonstrations, expert_training
 from diffclone.cli import main
 from diffclone.errors import CannotRender, InvalidSettings
@@ -24,32 +25,6 @@ from diffclone.tasks.options import parse_options
 from diffclone.tasks.spiral import SpiralBatch
 
 TINY = ("--method", "bc", "--seeds", "2", "--training.updates", "8", "--network.width", "8", "--device", "cpu")
-
-
-class Answer(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Answer]
-
-
-@pytest.fixture
-def diffclone(capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command, run in this process."""
-
-    def run(*arguments: str | Path) -> Answer:
-        capsys.readouterr()
-        code: Any = 0
-        try:
-            main([str(argument) for argument in arguments])
-        except SystemExit as end:
-            code = end.code
-        said = capsys.readouterr()
-        return Answer(code, said.out, said.err)
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,10 @@
 import hashlib
 import importlib.resources
+import importlib.util
 import inspect
 import warnings
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from diffclone import Demonstrations
-from diffclone.errors import CannotRender, InvalidSettings
+from diffclone.errors import CannotRender, InvalidSettings, MissingPackage
 from diffclone.expert_scores import BUNDLED, score_expert
 from diffclone.records import Record
 from diffclone.tasks import TASKS, Task
@@ -361,3 +363,22 @@ def test_an_expert_scores_what_its_record_says(task: Task) -> None:
     if task.name in ("maze", "fetch-pick", "spiral"):  # programs, and little that amplifies a rounding
         for name in ("success_rate", "mean_return", "mean_length"):
             assert found[name] == pytest.approx(told[name], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["fetch-pick", "hand-rotate"])
+@pytest.mark.parametrize("package", [None, "here"])
+def test_a_missing_model_is_one_line(
+    name: str, package: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TASKS[name].make(1).close()
+    find, spec = importlib.util.find_spec, None
+    if package is not None:
+        spec = ModuleSpec(package, None, origin=str(tmp_path / "__init__.py"))
+
+    def find_spec(module: str) -> ModuleSpec | None:
+        return spec if module == "gymnasium_robotics" else find(module)
+
+    monkeypatch.setattr("diffclone.tasks.simulation.importlib.util.find_spec", find_spec)
+    with pytest.raises(MissingPackage, match=rf"the task '{name}' needs .*(not installed|is missing)") as fault:
+        TASKS[name].make(1)
+    assert "\n" not in str(fault.value)
