@@ -128,6 +128,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "experts": task_tables.experts_table,
     "tasks": lambda: task_tables.policies_table(starts="evaluation"),
     "fetch-pick-validation": lambda: task_tables.policies_table(starts="validation", task="fetch-pick"),
+    "fetch-pick": lambda: task_tables.policies_table(starts="evaluation", task="fetch-pick", plain=True),
     "multimodality": task_tables.multimodality_table,
     "stepping": task_tables.stepping_table,
 }

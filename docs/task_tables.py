@@ -66,8 +66,8 @@ def preset_of(record: Record, task: str) -> str:
     return f"{name}, {training['updates']:,} updates at lr {training['lr']:g}"
 
 
-def policies_table(*, starts: str, task: str | None = None) -> str:
-    """Evaluations, beside the expert's score and the paper's."""
+def policies_table(*, starts: str, task: str | None = None, plain: bool = False) -> str:
+    """Evaluations, beside the expert's score and the paper's; `plain` are those without options."""
     lines = [
         "| task | demonstrations | method | score (95 %) | seeds × episodes | expert | the paper |",
         "|---|---|---|---|---|---|---|",
@@ -81,6 +81,8 @@ def policies_table(*, starts: str, task: str | None = None) -> str:
         if record.kind != "evaluation" or results["starts"] != starts or (task and results["task"] != task):
             continue
         name, options = results["task"], results.get("options", {})
+        if plain and options:
+            continue
         fingerprint, meta = record.data["fingerprint"], record.data["meta"]
         source = "bundled" if fingerprint in bundled else collected.get(fingerprint) or f"the authors' {meta['source']}"
         printed = None if options else paper()["main-table"].get(name, {}).get(record.settings["type"])

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from conftest import robotics
 from diffclone.errors import InvalidSettings
 from diffclone.tasks.expert import play
 from diffclone.tasks.fetch_pick import FetchPickBatch, allowed_bins, first_angles
@@ -21,11 +22,6 @@ Doubles = npt.NDArray[np.float64]
 
 def generators(count: int) -> list[np.random.Generator]:
     return [np.random.default_rng(row) for row in range(count)]
-
-
-def robotics() -> Any:
-    """Gymnasium-Robotics, where it can be imported."""
-    return pytest.importorskip("gymnasium_robotics")
 
 
 def stock() -> Any:

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from conftest import robotics
 from diffclone.errors import InvalidSettings
 from diffclone.tasks.batch import Rows
 from diffclone.tasks.hand_rotate import HandRotateBatch, angle_between, yaw_quaternion
@@ -36,7 +37,7 @@ def yaw_of(turn: Doubles) -> Doubles:
 
 
 def test_a_step_is_gymnasium_robotics_own() -> None:
-    gym.register_envs(pytest.importorskip("gymnasium_robotics"))
+    gym.register_envs(robotics())
     theirs: Any = gym.make("HandManipulateBlockRotateZ-v1").unwrapped
     mujoco: Any = importlib.import_module("mujoco")
     ours = HandRotateBatch(1, end_on_success=False)

@@ -1,4 +1,5 @@
 import hashlib
+import importlib.metadata
 import importlib.resources
 import importlib.util
 import inspect
@@ -280,6 +281,9 @@ def agree(seen: npt.NDArray[Any], recorded: npt.NDArray[Any]) -> bool:
 
 @every_task
 def test_recorded_actions_lead_where_they_led_the_expert(task: Task) -> None:
+    made_with, here = task.demonstrations().meta["versions"]["mujoco"], importlib.metadata.version("mujoco")
+    if made_with != here:
+        pytest.skip(f"made with MuJoCo {made_with}; {here} solves contacts otherwise")
     env, whole = task.make(1, **task.expert().env_options), task.metric == "success"
     for _, (obs, act) in zip(range(5), starts_of(task.demonstrations(), env), strict=False):
         seen, success = list[Doubles](), False
