@@ -40,7 +40,7 @@ class Train:
     method: str = "dbc"
     """What to train: bc or dbc."""
     preset: str | None = None
-    """Settings made for the task: paper, release, best, demo. The flags below change them."""
+    """Settings made for the task: paper, release, brief, best, demo. The flags below change them."""
     seeds: int = 3
     """How many members to train, with seeds 0, 1, …"""
     vary: tuple[str, ...] = ()

@@ -44,20 +44,27 @@ class Recipe:
     horizon: int = 20
     """Steps of each between two improvements."""
     epochs: int = 5
+    """Passes over them at an improvement."""
     batch: int = 2560
+    """Steps a gradient."""
     lr: float = 5e-4
     """Falls to a tenth over the training."""
     gamma: float = 0.98
+    """γ, what a reward one step later is worth."""
     trace: float = 0.95
     """λ of the advantages."""
     clip: float = 0.2
+    """c, how far an action may become more or less likely at an improvement."""
     entropy: float = 0.002
+    """h, the weight of keeping σ large."""
     std: float = 0.5
     """σ at the start."""
     widths: tuple[int, ...] = (512, 256)
+    """Hidden layers of policy and value."""
     scale_rewards: bool = False
     """Whether rewards are divided by the running spread of returns."""
     shaping: Shaping = field(default=lambda env, rows, outcome: (outcome.reward, outcome.ended))
+    """By default the task's own reward and end."""
     options: dict[str, Any] = field(default_factory=dict[str, Any])
     """Of the task's environment."""
 

@@ -29,7 +29,7 @@ class Record:
     """One training or one evaluation."""
 
     kind: str
-    """What was done: training, evaluation, timing."""
+    """What was done: training, evaluation, expert, multimodality, benchmark, timing."""
     settings: Mapping[str, Any]
     """Of the method, complete."""
     members: list[dict[str, Any]]
