@@ -94,14 +94,17 @@ class Rng:
         return self._streams[stream]
 
     def normal(self, *shape: int) -> Tensor:
-        """Standard normal numbers, (members, *shape), by Box and Muller's transform."""
+        """Standard normal numbers, (members, *shape), by Box and Muller's transform.
+
+        A number depends on its place and not on how many are drawn, so that more rows leave the first ones as they are.
+        """
         count = math.prod(shape)
 
         def draw(call: int) -> Tensor:
             z = self._bits((count + 1) // 2, call)
             radius = (-2 * self._unit(shift_right(z, 41)).log()).sqrt()
             angle = 2 * math.pi * self._unit(shift_right(z, 9) & ((1 << 23) - 1))
-            return torch.cat([radius * angle.cos(), radius * angle.sin()], -1)[..., :count]
+            return torch.stack([radius * angle.cos(), radius * angle.sin()], -1).flatten(-2)[..., :count]
 
         return self._draw("normal", shape, draw)
 
