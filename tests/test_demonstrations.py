@@ -191,12 +191,108 @@ def test_subsample_refuses_no_fraction(fraction: float) -> None:
         make([2] * 8).subsample(fraction)
 
 
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.floats(0.01, 1), st.integers(0, 9))
+@settings(deadline=None)
+def test_subsample_by_transition_keeps_steps_in_their_episodes(lengths: list[int], fraction: float, seed: int) -> None:
+    demos = make(lengths)
+    part = demos.subsample(fraction, seed=seed, by="transition")
+    kept = part.obs[:, 0].astype(int)
+    assert len(kept) == max(1, int(fraction * sum(lengths))) == part.meta["transitions_taken"]
+    assert np.all(np.diff(kept) > 0)
+    assert np.array_equal(part.act[:, 0], 10 * part.obs[:, 0])
+    # Episodes that are left hold the kept steps of one old episode each, and all of them.
+    old = [set(obs[:, 0].astype(int)) & set(kept) for obs, _ in demos.episodes()]
+    assert [set(obs[:, 0].astype(int)) for obs, _ in part.episodes()] == [steps for steps in old if steps]
+
+
+def test_subsample_by_transition_is_of_its_seed_and_rounds_down() -> None:
+    demos = make([50, 50])
+    # 0.29 · 100 is 28.999…, of which the released code keeps 28.
+    parts = [demos.subsample(0.29, seed=seed, by="transition") for seed in (0, 0, 1)]
+    assert [part.num_steps for part in parts] == [28] * 3
+    assert parts[0].fingerprint == parts[1].fingerprint != parts[2].fingerprint
+    assert demos.subsample(1.0, by="transition").fingerprint == demos.fingerprint
+
+
 def test_take_gives_these_episodes_in_this_order() -> None:
     part = make([3, 1, 2]).take([2, 0])
     assert part.obs[:, 0].tolist() == [4, 5, 0, 1, 2]
     assert part.episode_ends.tolist() == [2, 5]
     with pytest.raises(InvalidData, match="episodes 3 were asked for; there are 0 … 2"):
         make([3, 1, 2]).take([3])
+
+
+def test_action_noise_has_its_level_and_touches_nothing_else() -> None:
+    demos = make([3000, 2000], {"task": "maze"})
+    noisy = demos.with_action_noise(0.25, seed=3)
+    added = noisy.act - demos.act
+    assert added.mean() == pytest.approx(0, abs=0.02)
+    assert added.std() == pytest.approx(0.25, rel=0.05)
+    assert np.array_equal(noisy.obs, demos.obs)
+    assert np.array_equal(noisy.episode_ends, demos.episode_ends)
+    assert noisy.meta == {"task": "maze", "action_noise": [{"level": 0.25, "seed": 3}]}
+    again = noisy.with_action_noise(1.0)
+    assert again.meta["action_noise"] == [{"level": 0.25, "seed": 3}, {"level": 1.0, "seed": 0}]
+
+
+def test_action_noise_is_of_its_seed_and_in_proportion_to_its_level() -> None:
+    demos = Demonstrations.from_arrays(np.zeros((9, 1)), np.zeros((9, 2)), episode_ends=[9])
+    one, two = demos.with_action_noise(0.1), demos.with_action_noise(0.2)
+    assert np.allclose(two.act, 2 * one.act)
+    prints = [demos.with_action_noise(0.1, seed=seed).fingerprint for seed in (0, 1)]
+    assert prints[0] == one.fingerprint != prints[1]
+    assert demos.with_action_noise(0.0).fingerprint == demos.fingerprint
+
+
+def test_action_noise_stays_in_the_bounds() -> None:
+    act, meta = np.tile([[1.0, 0.0]], (200, 1)), {"action_bounds": [[-1.0, -0.5], [1.0, 0.5]]}
+    noisy = Demonstrations.from_arrays(act, act, episode_ends=[200], meta=meta).with_action_noise(2.0)
+    assert noisy.act.min(0).tolist() == [-1, -0.5]
+    assert noisy.act.max(0).tolist() == [1, 0.5]
+
+
+def test_an_expert_beyond_the_bounds_is_not_cut() -> None:
+    act, meta = np.array([[-3.0], [0.0], [0.5]]), {"action_bounds": [[-1.0], [1.0]]}
+    demos = Demonstrations.from_arrays(act, act, episode_ends=[3], meta=meta)
+    assert demos.action_range == (-3, 1)
+    assert demos.with_action_noise(0.0).fingerprint == demos.fingerprint
+    noisy = [demos.with_action_noise(5.0, seed=seed).act for seed in range(30)]
+    assert (np.min(noisy), np.max(noisy)) == (-3, 1)
+
+
+@pytest.mark.parametrize("level", [-0.1, np.inf, np.nan])
+def test_a_level_that_is_none_is_named(level: float) -> None:
+    with pytest.raises(InvalidData, match="must be finite and not negative; it is"):
+        make([2]).with_action_noise(level)
+
+
+def test_joined_lays_one_after_the_other(tmp_path: Path) -> None:
+    bounds = [[-1.0], [1.0]]
+    first, second, third = make([2, 1], {"task": "maze", "action_bounds": bounds}), make([1, 3], {"a": 1}), make([1])
+    both = first.joined(second)
+    assert both.obs[:, 0].tolist() == [0, 1, 2, 0, 1, 2, 3]
+    assert both.act[:, 0].tolist() == [0, 10, 20, 0, 10, 20, 30]
+    assert both.episode_ends.tolist() == [2, 3, 4, 7]
+    added = {"fingerprint": second.fingerprint, "episodes": 2, "steps": 4, "meta": {"a": 1}}
+    assert both.meta == {"task": "maze", "action_bounds": bounds, "joined": [added]}
+    three = both.joined(third)
+    assert [part["fingerprint"] for part in three.meta["joined"]] == [second.fingerprint, third.fingerprint]
+    three.save(tmp_path / "three.npz")
+    assert Demonstrations.load(tmp_path / "three.npz").meta == three.meta
+
+
+@pytest.mark.parametrize(
+    ("obs", "act", "other"),
+    [
+        (np.ones((3, 4)), np.ones((3, 1)), r"obs 4 \(float32\), act 1"),
+        (np.ones((3, 2)), np.ones((3, 5)), r"obs 2 \(float32\), act 5"),
+        (np.ones((3, 2), np.uint8), np.ones((3, 1)), r"obs 2 \(uint8\), act 1"),
+    ],
+)
+def test_joined_names_both_sizes(obs: npt.NDArray[Any], act: npt.NDArray[Any], other: str) -> None:
+    demos = Demonstrations.from_arrays(obs, act, episode_ends=[3])
+    with pytest.raises(InvalidData, match=rf"cannot be joined: obs 2 \(float32\), act 1, and {other}\. Both must"):
+        make([3]).joined(demos)
 
 
 def test_arrays_are_copies_that_cannot_be_written() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 import numpy.typing as npt
@@ -127,6 +127,14 @@ class Demonstrations:
         low, high = (np.asarray(b, dtype=np.float32) for b in bounds)
         return low, high
 
+    @property
+    def action_range(self) -> tuple[Floats, Floats] | None:
+        """The bounds, if known; where the expert went beyond them, as many do, as far as it went."""
+        if self.action_bounds is None:
+            return None
+        low, high = self.action_bounds
+        return np.minimum(low, self.act.min(0)), np.maximum(high, self.act.max(0))
+
     @cached_property
     def fingerprint(self) -> str:
         """The same for the same numbers, wherever they were read from."""
@@ -165,13 +173,61 @@ class Demonstrations:
         order = np.random.default_rng(seed).permutation(self.num_episodes)
         return self.take(np.sort(order[held_out:]).tolist()), self.take(np.sort(order[:held_out]).tolist())
 
-    def subsample(self, fraction: float, *, seed: int = 0) -> "Demonstrations":
-        """A random `fraction` of the episodes, at least one."""
+    def subsample(
+        self, fraction: float, *, seed: int = 0, by: Literal["episode", "transition"] = "episode"
+    ) -> "Demonstrations":
+        """A random `fraction`, at least one: of the episodes, or of the transitions wherever they lie.
+
+        The released code takes transitions, their number rounded down. Those of an episode are then no longer
+        neighbours in time, and an episode that loses all of its own is gone.
+        """
         if not 0 < fraction <= 1:
             raise InvalidData(f"fraction must be above 0 and at most 1; it is {fraction:g}.")
-        count = max(1, round(fraction * self.num_episodes))
-        order = np.random.default_rng(seed).permutation(self.num_episodes)
-        return self.take(np.sort(order[:count]).tolist())
+        rng = np.random.default_rng(seed)
+        if by == "episode":
+            count = max(1, round(fraction * self.num_episodes))
+            return self.take(np.sort(rng.permutation(self.num_episodes)[:count]).tolist())
+        count = max(1, int(fraction * self.num_steps))
+        steps = np.sort(rng.permutation(self.num_steps)[:count])
+        # How many of the kept steps lie before each old end; an episode that keeps none repeats the one before it.
+        ends = np.unique(np.searchsorted(steps, self.episode_ends))
+        return type(self)(self.obs[steps], self.act[steps], ends[ends > 0], {**self.meta, "transitions_taken": count})
+
+    def with_action_noise(self, level: float, *, seed: int = 0) -> "Demonstrations":
+        """The same with Gaussian noise of standard deviation `level` on every action, cut to `action_range`.
+
+        The paper gives levels from 0.002 to 0.1, but neither the distribution nor the unit. Here the unit is that of
+        the actions, and the noise is drawn once: every epoch sees the same.
+        """
+        if not 0 <= level < np.inf:
+            raise InvalidData(f"the level of noise must be finite and not negative; it is {level:g}.")
+        act = self.act + level * np.random.default_rng(seed).standard_normal(self.act.shape)
+        if (allowed := self.action_range) is not None:
+            act = act.clip(*allowed)
+        noise = [*self.meta.get("action_noise", []), {"level": float(level), "seed": seed}]
+        meta = {**self.meta, "action_noise": noise}
+        return self.from_arrays(self.obs, act, episode_ends=self.episode_ends, meta=meta)
+
+    def joined(self, other: "Demonstrations") -> "Demonstrations":
+        """These, then the others. Task and bounds stay these; `meta["joined"]` says what was added."""
+        sizes = [f"obs {d.obs.shape[1]} ({d.obs.dtype}), act {d.act.shape[1]}" for d in (self, other)]
+        if sizes[0] != sizes[1]:
+            raise InvalidData(
+                f"demonstrations of different sizes cannot be joined: {sizes[0]}, and {sizes[1]}. "
+                "Both must be of one task."
+            )
+        added = {
+            "fingerprint": other.fingerprint,
+            "episodes": other.num_episodes,
+            "steps": other.num_steps,
+            "meta": dict(other.meta),
+        }
+        return type(self)(
+            np.concatenate([self.obs, other.obs]),
+            np.concatenate([self.act, other.act]),
+            np.concatenate([self.episode_ends, self.num_steps + other.episode_ends]),
+            {**self.meta, "joined": [*self.meta.get("joined", []), added]},
+        )
 
     def __len__(self) -> int:
         return self.num_steps
