@@ -63,13 +63,17 @@ def test_actions_round_trip(rows: list[tuple[float, float]]) -> None:
     assert torch.allclose(back, act, rtol=1e-6, atol=1e-6)
 
 
+def rows(obs: int, act: int) -> Demonstrations:
+    return Demonstrations.from_arrays(np.zeros((2, obs)), np.zeros((2, act)), episode_ends=[2])
+
+
 def test_a_wrong_size_is_named_on_both_sides() -> None:
     with pytest.raises(InvalidData, match="observations have 2 numbers; the policy was trained on 3"):
-        Normaliser.identity(3, 1).normalise_obs(torch.zeros(4, 2))
+        Normaliser.identity(rows(3, 1)).normalise_obs(torch.zeros(4, 2))
 
 
 def test_identity_leaves_numbers_as_they_are() -> None:
-    normaliser, x = Normaliser.identity(2, 2), torch.tensor([[1.5, -9.0], [11.0, 0.0]])
+    normaliser, x = Normaliser.identity(rows(2, 2)), torch.tensor([[1.5, -9.0], [11.0, 0.0]])
     assert torch.equal(normaliser.normalise_obs(x), x)  # no limit either: the numbers have no common scale
     assert torch.equal(normaliser.normalise_act(x), x)
     assert torch.equal(normaliser.restore_act(x), x)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -12,7 +12,7 @@ from diffclone.data import Demonstrations, Normaliser
 from diffclone.errors import DiffcloneError, InvalidSettings
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
-from diffclone.model import Dims, Method
+from diffclone.model import Dims, Method, Normalisation
 from diffclone.policy import Policy
 from diffclone.settings import to_dict
 from diffclone.training import Progress, Stack, train
@@ -87,24 +87,13 @@ def fit_fully(
     """`fit`, with the guide's weights and what went wrong."""
     begun = time.monotonic()
     where = choose_device(device)
-    dims = Dims(demos.obs.shape[1], demos.act.shape[1])
-    plain = method.normalisation == "none"
-    normaliser = Normaliser.identity(dims.obs, dims.act) if plain else Normaliser.from_demonstrations(demos)
-    normaliser = normaliser.to(where, dtype)
-    pairs = Pairs(
-        normaliser.normalise_obs(torch.tensor(demos.obs, device=where).to(dtype)),
-        normaliser.normalise_act(torch.tensor(demos.act, dtype=dtype, device=where)),
-    )
+    normaliser, session = prepare(demos, method.normalisation, where, dtype)
     stack = Stack.of(method, seeds, vary)
-    session = Session(
-        pairs,
-        dims,
-        {"demonstrations": demos.fingerprint, "normaliser": method.normalisation, "precision": str(dtype)},
-        where,
-        dtype,
-        None if checkpoints is None else Path(checkpoints),
-        None if cache is None else GuideCache(Path(cache)),
-        {"method": to_dict(method, METHODS, GUIDES), "vary": {k: list(v) for k, v in stack.vary.items()}},
+    session = replace(
+        session,
+        checkpoints=None if checkpoints is None else Path(checkpoints),
+        cache=None if cache is None else GuideCache(Path(cache)),
+        identity={"method": to_dict(method, METHODS, GUIDES), "vary": {k: list(v) for k, v in stack.vary.items()}},
     )
     run = train(method, stack, session)
     try:
@@ -128,6 +117,21 @@ def fit_fully(
         about(demos),
     )
     return Fitted(policy, trained, diverged, time.monotonic() - begun)
+
+
+def prepare(
+    demos: Demonstrations, normalisation: Normalisation, device: torch.device, dtype: torch.dtype
+) -> tuple[Normaliser, Session]:
+    """Demonstrations as models see them, on the device."""
+    fitted = Normaliser.identity if normalisation == "none" else Normaliser.from_demonstrations
+    normaliser = fitted(demos).to(device, dtype)
+    pairs = Pairs(
+        normaliser.normalise_obs(torch.tensor(demos.obs, device=device).to(dtype)),
+        normaliser.normalise_act(torch.tensor(demos.act, dtype=dtype, device=device)),
+    )
+    dims = Dims(demos.obs.shape[1], demos.act.shape[1], normaliser.box)
+    known = {"demonstrations": demos.fingerprint, "normaliser": normalisation, "box": dims.box, "precision": str(dtype)}
+    return normaliser, Session(pairs, dims, known, device, dtype)
 
 
 def about(demos: Demonstrations) -> dict[str, Any]:

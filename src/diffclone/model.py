@@ -31,8 +31,11 @@ class Training:
     """Pairs an update, drawn with replacement."""
     lr: float = 1e-4
     """Adam's learning rate."""
-    decay: Literal["linear", "constant"] = "linear"
-    """Whether the learning rate falls to zero over the updates."""
+    decay: Literal["linear", "exponential", "constant"] = "linear"
+    """How the learning rate falls over the updates: in a straight line to zero, by a constant factor to `remains` of
+    itself, or not at all."""
+    remains: float = 0.01
+    """What an exponential decay leaves of the learning rate."""
     clip: float | None = 0.5
     """Largest norm of a member's gradient; none for no limit."""
     eps: float = 1e-8
@@ -45,6 +48,8 @@ class Training:
             raise InvalidSettings(f"updates and batch must be at least 1; they are {self.updates} and {self.batch}.")
         if not self.lr > 0 or not self.eps > 0 or (self.clip is not None and not self.clip > 0):
             raise InvalidSettings(f"lr, eps and clip must be above 0; they are {self.lr}, {self.eps}, {self.clip}.")
+        if not 0 < self.remains <= 1:
+            raise InvalidSettings(f"remains must be above 0 and at most 1; it is {self.remains}.")
         if self.ema is not None and not 0 < self.ema < 1:
             raise InvalidSettings(f"ema must lie between 0 and 1; it is {self.ema}.")
 
@@ -52,10 +57,17 @@ class Training:
 @final
 @dataclass(frozen=True)
 class Dims:
-    """Sizes of one pair."""
+    """Sizes of one pair, and where actions lie."""
 
     obs: int
     act: int
+    box: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """Lowest and highest normalised action that is worth a thought; none where nothing asks for it."""
+
+    @property
+    def action_box(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The box, or two standard deviations to each side."""
+        return self.box or ((-2.0,) * self.act, (2.0,) * self.act)
 
 
 @final
@@ -89,6 +101,11 @@ def stackable(default: float) -> Any:
 def judging(default: Any) -> Any:
     """A field of a guide that matters when it judges, and not to its own weights."""
     return field(default=default, metadata={"judging": True})
+
+
+def acting(default: Any) -> Any:
+    """A field of a method that matters when it acts, and not to its weights."""
+    return field(default=default, metadata={"acting": True})
 
 
 @dataclass(frozen=True)

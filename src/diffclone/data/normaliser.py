@@ -3,6 +3,8 @@
     z(x)  = clamp((x − mean) / std, ±limit)     states and the guide's inputs
     z⁻¹(y) = y · std + mean                     actions
 
+    box    = the expert's range of actions, 5 % wider on each side, within the environment's bounds
+
 A dimension that never varies in the demonstrations carries no information: its z is 0, and its inverse is the mean.
 The pixels of pictures share one mean and one std: a grey means the same wherever it is seen.
 """
@@ -19,6 +21,8 @@ from diffclone.errors import InvalidData
 
 LIMIT = 10.0
 """Standard deviations after which a state is no stranger than another."""
+MARGIN = 0.05
+"""Of the expert's range of actions, by which the box is wider than it on each side."""
 
 
 @final
@@ -30,6 +34,9 @@ class Normaliser:
     obs_std: Tensor
     act_mean: Tensor
     act_std: Tensor
+    act_low: Tensor
+    """The box: where actions are looked for, in the world's numbers."""
+    act_high: Tensor
     obs_limit: Tensor = field(default_factory=lambda: torch.tensor(LIMIT))
     """A state's z lies within ± this."""
 
@@ -38,13 +45,21 @@ class Normaliser:
         """The statistics of these demonstrations (standard deviations with n − 1, as the released code)."""
         pictures, size = demos.obs.dtype == np.uint8, demos.obs.shape[1]
         mean, std = _statistics(demos.obs.reshape(-1, 1) if pictures else demos.obs)
-        return cls(mean.expand(size).contiguous(), std.expand(size).contiguous(), *_statistics(demos.act))
+        act = (*_statistics(demos.act), *_box(demos))
+        return cls(mean.expand(size).contiguous(), std.expand(size).contiguous(), *act)
 
     @classmethod
-    def identity(cls, obs: int, act: int) -> "Normaliser":
+    def identity(cls, demos: Demonstrations) -> "Normaliser":
         """Leaves numbers as they are."""
+        obs, act = demos.obs.shape[1], demos.act.shape[1]
         unchanged = (torch.zeros(obs), torch.ones(obs), torch.zeros(act), torch.ones(act))
-        return cls(*unchanged, torch.tensor(float("inf")))
+        return cls(*unchanged, *_box(demos), torch.tensor(float("inf")))
+
+    @property
+    def box(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Lowest and highest action, normalised."""
+        low, high = (self.normalise_act(edge).tolist() for edge in (self.act_low, self.act_high))
+        return tuple(low), tuple(high)
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> "Normaliser":
         """The same on another device or in another precision."""
@@ -57,6 +72,8 @@ class Normaliser:
             "obs_std": self.obs_std,
             "act_mean": self.act_mean,
             "act_std": self.act_std,
+            "act_low": self.act_low,
+            "act_high": self.act_high,
             "obs_limit": self.obs_limit,
         }
 
@@ -75,6 +92,14 @@ class Normaliser:
     def restore_act(self, act: Tensor) -> Tensor:
         """Model to world."""
         return act * self.act_std + self.act_mean
+
+
+def _box(demos: Demonstrations) -> tuple[Tensor, Tensor]:
+    low, high = demos.act.min(0), demos.act.max(0)
+    wider_low, wider_high = low - MARGIN * (high - low), high + MARGIN * (high - low)
+    if (allowed := demos.action_range) is not None:
+        wider_low, wider_high = np.maximum(wider_low, allowed[0]), np.minimum(wider_high, allowed[1])
+    return torch.tensor(wider_low), torch.tensor(wider_high)
 
 
 def _z(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:

@@ -74,6 +74,8 @@ class Part:
         """One step of Adam at the learning rate of this update."""
         if self.training.decay == "linear":
             self.lr.copy_(self.training.lr * (1 - done / self.updates))
+        elif self.training.decay == "exponential":
+            self.lr.copy_(self.training.lr * self.training.remains ** (done / self.updates))
         self.matrix.grad = gradient
         self.adam_step()
         if self.average is not None and self.training.ema is not None:
