@@ -14,16 +14,16 @@ MODULES = sorted(ROOT.rglob("*.py"))
 LAYERS = [
     ["errors", "shapes", "rng", "registry", "records", "statistics", "files", "settings", "assets"],
     ["data", "nn"],
-    ["model", "diffusion", "tasks"],
+    ["model", "diffusion", "energy", "tasks"],
     ["guides"],
     ["training"],
     ["methods"],
     ["policy"],
-    ["api", "evaluation"],
+    ["api", "evaluation", "augmentation"],
     ["expert_scores", "expert_training", "rendering"],
     ["runs", "experiments"],
     ["reports", "console", "demo"],
-    ["commands", "task_commands", "reproduce", "cli", "diffclone"],
+    ["commands", "task_commands", "data_commands", "reproduce", "cli", "diffclone"],
 ]
 """Low to high: a module imports from its own layer and from lower ones. The last is the package itself."""
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}

@@ -13,13 +13,14 @@ import tyro
 
 from diffclone.commands import Demo, Evaluate, Train, find_demonstrations
 from diffclone.console import say, show_table
+from diffclone.data_commands import Augment
 from diffclone.errors import DiffcloneError, InvalidSettings
 from diffclone.experiments import PRESETS, preset
 from diffclone.model import Method
 from diffclone.records import versions
 from diffclone.registry import Registry
 from diffclone.reproduce import Reproduce
-from diffclone.shapes import Scalar
+from diffclone.shapes import Coefficient, Scalar
 from diffclone.task_commands import Collect, ExpertCommand, Render, Tasks
 from diffclone.tasks import TASKS
 
@@ -31,6 +32,7 @@ COMMANDS: Registry[type[Any]] = Registry(
         "demo": Demo,
         "tasks": Tasks,
         "collect": Collect,
+        "augment": Augment,
         "train": Train,
         "evaluate": Evaluate,
         "render": Render,
@@ -106,20 +108,21 @@ def peek_method(argv: list[str]) -> Method[Any]:
 
 
 def scalar_rule() -> tyro.constructors.ConstructorRegistry:
-    """Tell the parser that a stackable field is a number on the command line."""
+    """Tell the parser that a stackable field is a number on the command line, or a word it knows."""
     rules = tyro.constructors.ConstructorRegistry()
 
     @rules.primitive_rule
     def rule(
         info: tyro.constructors.PrimitiveTypeInfo,
     ) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:  # pyright: ignore[reportUnusedFunction]
-        if cast(Any, info.type) != Scalar:
+        words = {Scalar: (), Coefficient: ("auto",)}.get(cast(Any, info.type))
+        if words is None:
             return None
         return tyro.constructors.PrimitiveConstructorSpec(
             nargs=1,
-            metavar="FLOAT",
-            instance_from_str=lambda given: float(given[0]),
-            is_instance=lambda value: isinstance(value, float | int),
+            metavar="|".join(("FLOAT", *words)),
+            instance_from_str=lambda given: given[0] if given[0] in words else float(given[0]),
+            is_instance=lambda value: value in words or isinstance(value, float | int),
             str_from_instance=lambda value: [str(value)],
         )
 

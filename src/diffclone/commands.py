@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from diffclone.api import choose_device
 from diffclone.console import answer, bars, percent, percent_interval, say, show_table
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings, MissingPackage
@@ -38,13 +39,19 @@ class Train:
     task: str | None = None
     """The task that a file's demonstrations are of, for presets; by default what the file says."""
     method: str = "dbc"
-    """What to train: bc or dbc."""
+    """What to train: bc, dbc, ibc, ibc-langevin or diffusion-policy."""
     preset: str | None = None
     """Settings made for the task: paper, release, brief, best, demo. The flags below change them."""
     seeds: int = 3
     """How many members to train, with seeds 0, 1, …"""
     vary: tuple[str, ...] = ()
     """Fields in which members differ beside their seeds, e.g. coefficient=0,10,30."""
+    fraction: float = 1.0
+    """Learn from this part of the demonstrations only, chosen at random."""
+    fraction_by: Literal["episode", "transition"] = "episode"
+    """What the part is of: whole episodes, or transitions, as the released code has it."""
+    action_noise: float = 0.0
+    """Standard deviation of noise put on the expert's actions, in their own unit."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto is a GPU where there is one."""
     cache: bool = True
@@ -59,6 +66,10 @@ class Train:
         task, demos = find_demonstrations(self.data, self.task)
         if self.seeds < 1:
             raise InvalidSettings(f"at least one seed is needed; {self.seeds} were asked for.")
+        if self.fraction != 1:
+            demos = demos.subsample(self.fraction, by=self.fraction_by)
+        if self.action_noise:
+            demos = demos.with_action_noise(self.action_noise)
         if self.preset is not None:
             say(f"{task}/{self.method}/{self.preset}: {PRESETS[f'{task}/{self.method}/{self.preset}'].source}")
         with (
@@ -113,13 +124,18 @@ class Evaluate:
     """Of the task's environment, e.g. start_noise=2 goal_noise=2."""
     where: tuple[str, ...] = ()
     """Only members with these values, e.g. coefficient=30 or seed=0,1."""
+    acting: tuple[str, ...] = ()
+    """Settings of how the method acts that differ from its training's, e.g. sampler=ddim calls=10."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the policy runs; auto is a GPU where there is one."""
     json: bool = False
     """Print JSON instead of a table."""
 
     def run(self) -> None:
         """Do it."""
         run = Run(self.run_folder)
-        policy = choose_members(run.policy(), parse_values("--where", self.where))
+        policy = run.policy(str(choose_device(self.device)))
+        policy = choose_members(policy, parse_values("--where", self.where)).acting(**parse_options(self.acting))
         task = self.task or run.identity()["task"]
         if task is None:
             raise InvalidSettings(f"{self.run_folder} was trained on a file of no known task; say --task NAME.")

@@ -1,13 +1,20 @@
 """Denoising diffusion: the equations, once.
 
 β_t   = β_min + (β_max − β_min) · sigmoid(−6 … 6)                    t = 0 … T − 1
-ᾱ_t   = Π_{s ≤ t} (1 − β_s)
+ᾱ_t   = Π_{s ≤ t} (1 − β_s),   ᾱ_{−1} = 1
 x_t   = √ᾱ_t · x + √(1 − ᾱ_t) · ε,          ε ~ N(0, I)              noising
 L     = mean over dimensions of (ε − ε̂(x_t, t))²                     denoising error
-x_t₋₁ = (x_t − β_t / √(1 − ᾱ_t) · ε̂) / √(1 − β_t) + √β_t · z         ancestral step, z ~ N(0, I), none at t = 0
+x̂     = (x_t − √(1 − ᾱ_t) · ε̂) / √ᾱ_t                                what x_t seems to come from
+
+From x_t to a cleaner one:
+x_t₋₁ = (x_t − β_t / √(1 − ᾱ_t) · ε̂) / √(1 − β_t) + √β_t · z         ancestral, z ~ N(0, I), none at t = 0
+x_u   = √ᾱ_u · x̂ + √(1 − ᾱ_u) · ε̂                                    DDIM, any u < t
+x_u   = (σ_u / σ_t) x_t − √ᾱ_u (e^{−h} − 1) D                        DPM-Solver++(2M), σ² = 1 − ᾱ
+        ℓ_t = log(√ᾱ_t / σ_t),  h = ℓ_u − ℓ_t,  r = (ℓ_t − ℓ_t′) / h
+        D = x̂ + (x̂ − x̂′) / 2r                                       with t′, x̂′ of the step before; D = x̂ at the ends
 """
 
-from typing import final
+from typing import Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +25,18 @@ from diffclone.shapes import Rows, Steps
 
 BETA_MIN, BETA_MAX = 1e-4, 0.02
 
+Sampler = Literal["ancestral", "ddim", "dpm-solver++"]
+Box = tuple[tuple[float, ...], tuple[float, ...]]
+
 
 def sigmoid_betas(steps: int) -> Tensor:
     """β of the released code, in double precision."""
     return BETA_MIN + (BETA_MAX - BETA_MIN) * torch.sigmoid(torch.linspace(-6, 6, steps, dtype=torch.float64))
+
+
+def visited(steps: int, calls: int) -> list[int]:
+    """`calls` diffusion steps, evenly spaced, from the last one down."""
+    return [round(steps * (calls - k) / calls) - 1 for k in range(calls)]
 
 
 @final
@@ -34,15 +49,23 @@ class Diffusion(nn.Module):
     noise: Tensor
     """√(1 − ᾱ)"""
 
-    def __init__(self, denoiser: Denoiser, beta: Tensor):
+    low: Tensor
+    """Where samples can lie: between this"""
+    high: Tensor
+    """and this."""
+
+    def __init__(self, denoiser: Denoiser, beta: Tensor, box: Box | None = None):
         super().__init__()
         self.denoiser = denoiser
         alpha_bar = torch.cumprod(1 - beta, 0)
+        low, high = box or (-torch.inf, torch.inf)
         like = next(denoiser.parameters())
         for name, values in {
             "beta": beta,
             "signal": alpha_bar.sqrt(),
             "noise": (1 - alpha_bar).sqrt(),
+            "low": torch.tensor(low),
+            "high": torch.tensor(high),
         }.items():
             self.register_buffer(name, values.to(like), persistent=False)
 
@@ -50,9 +73,25 @@ class Diffusion(nn.Module):
         """x_t."""
         return self.signal[t][..., None] * x + self.noise[t][..., None] * eps
 
-    def error(self, x: Rows, t: Steps, eps: Rows) -> Tensor:
+    def error(self, x: Rows, t: Steps, eps: Rows, given: Tensor | None = None) -> Tensor:
         """The denoising error, a number a row."""
-        return (eps - self.denoiser(self.noised(x, t, eps), t)).square().mean(-1)
+        return (eps - self.predict(self.noised(x, t, eps), t, given)).square().mean(-1)
+
+    def predict(self, x_t: Tensor, t: Tensor, given: Tensor | None = None) -> Tensor:
+        """ε̂."""
+        return self.denoiser(x_t if given is None else torch.cat([x_t, given], -1), t)
+
+    def score_error(self, x: Rows, t: Steps, eps: Rows) -> Tensor:
+        """The same number, with a gradient that leaves out the denoiser's own: √ᾱ_t (ε̂ − ε) · 2 / size."""
+        x_t = self.noised(x, t, eps)
+        with torch.no_grad():
+            gap = self.denoiser(x_t, t) - eps
+        downhill = (2 * gap * x_t).mean(-1)
+        return gap.square().mean(-1) + downhill - downhill.detach()
+
+    def clean(self, x_t: Tensor, t: int, eps_hat: Tensor) -> Tensor:
+        """x̂."""
+        return (x_t - self.noise[t] * eps_hat) / self.signal[t]
 
     def ancestral_step(self, x_t: Tensor, t: int, eps_hat: Tensor, z: Tensor) -> Tensor:
         """x_{t−1} from x_t and the predicted noise."""
@@ -60,11 +99,71 @@ class Diffusion(nn.Module):
         mean = (x_t - beta / self.noise[t] * eps_hat) / (1 - beta).sqrt()
         return mean + beta.sqrt() * z if t > 0 else mean
 
-    def sample(self, rows: int, size: int, rng: Rng) -> Tensor:
-        """Fresh samples, (members, rows, size), from pure noise through every step."""
-        with torch.no_grad():
-            x = rng["start"].normal(rows, size)
-            for t in reversed(range(len(self.beta))):
-                eps_hat = self.denoiser(x, torch.full(x.shape[:-1], t, device=x.device))
-                x = self.ancestral_step(x, t, eps_hat, rng["noise"].normal(rows, size))
+    def ddim_step(self, u: int, clean: Tensor, eps_hat: Tensor) -> Tensor:
+        """x_u; u = −1 is the end."""
+        return self.signal[u] * clean + self.noise[u] * eps_hat if u >= 0 else clean
+
+    def solver_step(self, x_t: Tensor, t: int, u: int, clean: Tensor, before: tuple[int, Tensor] | None) -> Tensor:
+        """x_u by DPM-Solver++(2M); `before` is (t′, x̂′), none for a step of first order."""
+        if u < 0:
+            return clean
+
+        def level(step: int) -> Tensor:
+            return (self.signal[step] / self.noise[step]).log()
+
+        h, direction = level(u) - level(t), clean
+        if before is not None:
+            r = (level(t) - level(before[0])) / h
+            direction = clean + (clean - before[1]) / (2 * r)
+        return self.noise[u] / self.noise[t] * x_t - self.signal[u] * torch.expm1(-h) * direction
+
+    @torch.no_grad()
+    def sample(
+        self,
+        rows: int,
+        size: int,
+        rng: Rng,
+        *,
+        sampler: Sampler = "ancestral",
+        calls: int | None = None,
+        given: Tensor | None = None,
+        within_box: bool = False,
+        extra: int = 0,
+    ) -> Tensor:
+        """Fresh samples, (members, rows, size), from pure noise.
+
+        Args:
+            rows: samples.
+            size: numbers of each.
+            rng: what noise is drawn from.
+            sampler: the equation of a step.
+            calls: steps, each a call of the denoiser; none for all. An ancestral walk takes all.
+            given: (members, rows, …) numbers that the samples are conditioned on.
+            within_box: whether x̂ is kept where samples can lie.
+            extra: further ancestral steps at t = 0 without fresh noise, which move a sample to where they are dense.
+        """
+        x = rng["start"].normal(rows, size)
+        steps = visited(len(self.beta), len(self.beta) if calls is None else calls)
+        before: tuple[int, Tensor] | None = None
+        for t, u in zip(steps, [*steps[1:], -1], strict=True):
+            clean, eps_hat = self.estimate(x, t, given, within_box=within_box)
+            if sampler == "ancestral":
+                x = self.ancestral_step(x, t, eps_hat, rng["noise"].normal(rows, size) if t > 0 else x)
+            elif sampler == "ddim":
+                x = self.ddim_step(u, clean, eps_hat)
+            else:
+                x = self.solver_step(x, t, u, clean, before)
+                before = (t, clean)
+        for _ in range(extra):
+            _, eps_hat = self.estimate(x, 0, given, within_box=within_box)
+            x = self.ancestral_step(x, 0, eps_hat, x)
         return x
+
+    def estimate(self, x_t: Tensor, t: int, given: Tensor | None, *, within_box: bool) -> tuple[Tensor, Tensor]:
+        """(x̂, ε̂) at a step that all rows share; where x̂ is limited, ε̂ is what then explains x_t."""
+        eps_hat = self.predict(x_t, torch.full((1,) * (x_t.dim() - 1), t, device=x_t.device), given)
+        clean = self.clean(x_t, t, eps_hat)
+        if within_box:
+            clean = clean.clamp(self.low, self.high)
+            eps_hat = (x_t - self.signal[t] * clean) / self.noise[t]
+        return clean, eps_hat

@@ -119,11 +119,12 @@ def evaluate(
     ended: list[list[tuple[bool, int, float]]] = [[] for _ in range(members)]
     outcome = np.zeros((members, columns), dtype=[("success", "?"), ("length", "i8"), ("returns", "f8")])
     playing = np.arange(members * columns)
-    finished = 0
+    finished = call = 0
     while len(playing):
         obs = env.observe(playing)
         watch(playing, obs)
-        result = env.step(playing, _act(policy, playing, obs, columns))
+        result = env.step(playing, _act(policy, playing, obs, columns, call))
+        call += 1
         steps[playing] += 1
         returns[playing] += result.reward
         over = result.ended | (steps[playing] >= known.horizon)
@@ -151,7 +152,7 @@ def evaluate(
 
 
 def _act(
-    policy: Policy, playing: npt.NDArray[np.int64], obs: npt.NDArray[np.float64], columns: int
+    policy: Policy, playing: npt.NDArray[np.int64], obs: npt.NDArray[np.float64], columns: int, call: int
 ) -> npt.NDArray[Any]:
     """One batched call for all members: rows are laid out as (members, most rows of a member)."""
     member = playing // columns
@@ -159,5 +160,5 @@ def _act(
     place = np.arange(len(playing)) - np.repeat(np.cumsum(counts) - counts, counts)
     padded = np.zeros((len(policy), counts.max(), obs.shape[1]), dtype=np.float32)
     padded[member, place] = obs
-    act = policy.act(torch.from_numpy(padded).to(policy.device, policy.normaliser.obs_mean.dtype))
+    act = policy.act(torch.from_numpy(padded).to(policy.device, policy.normaliser.obs_mean.dtype), call)
     return act.cpu().numpy()[member, place]

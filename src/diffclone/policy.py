@@ -1,9 +1,11 @@
 """A trained method that acts: observations of the world in, actions of the world out."""
 
+import dataclasses
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar, final
 
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from diffclone.data import Normaliser
-from diffclone.errors import InvalidData, InvalidFile
+from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
 from diffclone.files import read_json, read_tensors, write_json, write_tensors
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
@@ -45,11 +47,13 @@ class Policy:
     """Lowest and highest action; answers are cut to them."""
     data: dict[str, Any] = field(default_factory=dict[str, Any])
     """What it was trained on."""
+    calls: Iterator[int] = field(default_factory=count)
+    """How often it was asked: a method that samples draws anew each time, the same numbers from the same beginning."""
 
     @property
     def dims(self) -> Dims:
         """Sizes of observation and action."""
-        return Dims(len(self.normaliser.obs_mean), len(self.normaliser.act_mean))
+        return Dims(len(self.normaliser.obs_mean), len(self.normaliser.act_mean), self.normaliser.box)
 
     @property
     def device(self) -> torch.device:
@@ -71,6 +75,23 @@ class Policy:
         chosen = [self.members[m] for m in members]
         return Policy(self.method, from_matrix(net, matrix), self.normaliser, chosen, self.bounds, self.data)
 
+    def acting(self, **settings: Any) -> "Policy":
+        """The same weights with other settings of how it acts, e.g. `sampler="ddim", calls=10`."""
+        allowed = [f.name for f in dataclasses.fields(self.method) if f.metadata.get("acting")]
+        if unknown := sorted(set(settings) - set(allowed)):
+            raise InvalidSettings(
+                f"{', '.join(unknown)} cannot be changed in a trained {type(self.method).__name__}; "
+                f"what can: {', '.join(allowed) or 'nothing'}."
+            )
+        for name, value in settings.items():
+            now = getattr(self.method, name)
+            if type(value) is not type(now) and not (type(now) is float and type(value) is int):
+                raise InvalidSettings(
+                    f"{name} is {now!r}, and cannot become {value!r}, which is no {type(now).__name__}."
+                )
+        method = dataclasses.replace(self.method, **settings)
+        return Policy(method, self.net, self.normaliser, self.members, self.bounds, self.data)
+
     def __call__(self, obs: Array) -> Array:
         """Act. An observation (size) gives an action, a batch (batch, size) gives a batch.
 
@@ -85,17 +106,22 @@ class Policy:
                 f"observations of shape {tuple(x.shape)} do not fit: give (size), (batch, size) "
                 f"or (members, batch, size) with {len(self)} members."
             )
-        act = self.act(x.reshape((1,) * (3 - x.dim()) + x.shape))
+        act = self.act(x.reshape((1,) * (3 - x.dim()) + x.shape), next(self.calls))
         act = act[:, 0] if x.dim() == 1 else act
         act = act[0] if len(self) == 1 and x.dim() < 3 else act
         answer: Any = act if isinstance(obs, Tensor) else act.cpu().numpy()
         return answer
 
-    def act(self, obs: Tensor) -> Tensor:
-        """(members or 1, batch, size) to (members, batch, size), in the world's numbers."""
+    def act(self, obs: Tensor, call: int) -> Tensor:
+        """(members or 1, batch, size) to (members, batch, size), in the world's numbers.
+
+        What a method draws is a function of a member's seed, the call and the row, so a member plays the same alone.
+        """
+        seeds = [int(member["seed"]) for member in self.members]
+        rng = Rng(seeds, device=self.device, dtype=self.normaliser.obs_mean.dtype, path=f"act {call}")
         with torch.no_grad():
             seen = self.normaliser.normalise_obs(obs).expand(len(self), -1, -1)
-            chosen = self.method.act(self.net, seen, Rng([0] * len(self), device=self.device))
+            chosen = self.method.act(self.net, seen, rng)
             act = self.normaliser.restore_act(chosen)
         return act if self.bounds is None else act.clamp(*self.bounds)
 
@@ -154,26 +180,28 @@ class Policy:
             )
         method = from_dict(Method[Any], config["method"], METHODS, GUIDES)
         tensors, _ = read_tensors(folder / "model.safetensors")
-        dims, members = Dims(config["observation_size"], config["action_size"]), config["members"]
-        net = method.init(dims, Rng([0] * len(members))["init"])
-        expected = {f"net.{name}": t.shape for name, t in net.state_dict().items()}
-        expected |= {f"normaliser.obs_{k}": torch.Size([dims.obs]) for k in ("mean", "std")}
-        expected |= {f"normaliser.act_{k}": torch.Size([dims.act]) for k in ("mean", "std")}
-        for name, shape in expected.items():
-            found = tensors[name].shape if name in tensors else None
-            if found != shape:
-                raise InvalidFile(
-                    f"{folder}: config.json asks for {name} of shape {tuple(shape)}, model.safetensors has "
-                    f"{'none' if found is None else tuple(found)}."
-                )
-        dtype = tensors["normaliser.obs_mean"].dtype
-        net.to(dtype).load_state_dict({n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")})
+        sizes, members = {"obs": config["observation_size"], "act": config["action_size"]}, config["members"]
+        needs = [("obs", "mean"), ("obs", "std"), ("act", "mean"), ("act", "std"), ("act", "low"), ("act", "high")]
+        _check(folder, tensors, {f"normaliser.{a}_{b}": torch.Size([sizes[a]]) for a, b in needs})
         parts = {n.removeprefix("normaliser."): t for n, t in tensors.items() if n.startswith("normaliser.")}
+        normaliser, dtype = Normaliser(**parts), tensors["normaliser.obs_mean"].dtype
+        net = method.init(Dims(**sizes, box=normaliser.box), Rng([0] * len(members))["init"])
+        _check(folder, tensors, {f"net.{name}": t.shape for name, t in net.state_dict().items()})
+        net.to(dtype).load_state_dict({n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")})
         low, high = tensors.get("bounds.low"), tensors.get("bounds.high")
         bounds = None if low is None or high is None else (low.to(device), high.to(device))
-        normaliser = Normaliser(**parts).to(device, dtype)
-        return cls(method, net.to(device), normaliser, members, bounds, config["data"])
+        return cls(method, net.to(device), normaliser.to(device, dtype), members, bounds, config["data"])
 
     def __repr__(self) -> str:
         seeds = f"{len(self)} member{'s' * (len(self) != 1)}"
         return f"Policy({type(self.method).__name__}, {seeds}, obs {self.dims.obs}, act {self.dims.act})"
+
+
+def _check(folder: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, torch.Size]) -> None:
+    for name, shape in expected.items():
+        found = tensors[name].shape if name in tensors else None
+        if found != shape:
+            raise InvalidFile(
+                f"{folder}: config.json asks for {name} of shape {tuple(shape)}, model.safetensors has "
+                f"{'none' if found is None else tuple(found)}."
+            )

@@ -4,7 +4,7 @@ Every tensor in a model is `(*members, batch, feature)`; a loss reduces the last
 With jaxtyping installed (as in the tests) the annotations are enforced; without it they are plain tensors.
 """
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -35,5 +35,8 @@ else:
 
 Scalar: TypeAlias = float | Tensor
 """A setting in which the members of one stack may differ: a number to users, one number a member while training."""
+
+Coefficient: TypeAlias = Scalar | Literal["auto"]
+"""Such a setting, or one that sets itself."""
 
 Floats: TypeAlias = npt.NDArray[np.float32]

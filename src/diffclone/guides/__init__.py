@@ -1,11 +1,16 @@
-"""Generative models of the expert's pairs. One file each, one line here."""
+"""Models of the expert's pairs. One file each, one line here."""
 
 from typing import Any
 
 from diffclone.guides.diffusion import DiffusionGuide
+from diffclone.guides.energy import EnergyGuide
+from diffclone.guides.gan import GANGuide
+from diffclone.guides.vae import VAEGuide
 from diffclone.model import Guide
 from diffclone.registry import Registry
 
-GUIDES: Registry[type[Guide[Any]]] = Registry("guide", {"diffusion": DiffusionGuide})
+GUIDES: Registry[type[Guide[Any]]] = Registry(
+    "guide", {"diffusion": DiffusionGuide, "energy": EnergyGuide, "vae": VAEGuide, "gan": GANGuide}
+)
 
-__all__ = ["GUIDES", "DiffusionGuide"]
+__all__ = ["GUIDES", "DiffusionGuide", "EnergyGuide", "GANGuide", "VAEGuide"]

@@ -1,11 +1,13 @@
 """A diffusion model of p(s, a): the cost of a pair is how badly its noise is told from it.
 
 x          = [s, a]                                                              s made coarse where it is a picture
-cost(s, a) = 1/K Σ_k mean over dimensions of (ε_k − ε̂(x_{t_k}, t_k))²          K draws of (t, ε)
-L_diff     = E cost(s, a)                                                       over expert pairs
+cost(s, a) = 1/K Σ_k w(t_k) · mean over dimensions of (ε_k − ε̂(x_{t_k}, t_k))²   K draws of (t, ε)
+w(t)       = 1, or 1 / (n p_j) where t was drawn by shares p_1 … p_n of n equal parts of its range, in part j
+L_diff     = E cost(s, a)                                                       over expert pairs, w = 1
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal, final
 
 import torch
@@ -45,9 +47,16 @@ class DiffusionGuide(Guide[Diffusion]):
     """Side of those squares. A network narrower than the numbers that are left cannot tell their noise."""
     draws: int = judging(1)
     """K, draws of (t, ε) for each judged pair. Training of the guide itself uses one."""
-    t_sampling: Literal["uniform", "antithetic", "stratified"] = judging("antithetic")
+    t_sampling: Literal["uniform", "antithetic", "stratified", "importance"] = judging("antithetic")
     """How t is drawn when judging: independently, as the paper prints it; t and T − 1 − t in the two halves of a
-    batch, as released; or one draw in each of K · batch equal parts of the range."""
+    batch, as released; one draw in each of K · batch equal parts of the range; or so by `t_shares`, weighted to have
+    the same mean."""
+    t_shares: tuple[float, ...] | None = judging(None)
+    """p, the share of draws of each of as many equal parts of the range of t, for "importance"; `gradient_shares`
+    measures them."""
+    jacobian: bool = judging(True)
+    """Whether the cost's gradient passes through the denoiser. Without it (score distillation) the action is moved
+    along √ᾱ (ε̂ − ε), which costs half as much and stays tame at small t."""
     t_low: int = judging(0)
     """Smallest t when judging."""
     t_high: int | None = judging(None)
@@ -62,6 +71,12 @@ class DiffusionGuide(Guide[Diffusion]):
         if self.draws < 1 or self.depth < 1 or self.width < 1:
             raise InvalidSettings(
                 f"draws, depth and width must be at least 1; they are {self.draws}, {self.depth}, {self.width}."
+            )
+        shares = self.t_shares
+        if (shares is not None) != (self.t_sampling == "importance") or (shares and not min(shares) > 0):
+            raise InvalidSettings(
+                f't_shares are numbers above 0, for t_sampling="importance" and for nothing else; '
+                f"they are {self.t_shares} with {self.t_sampling!r}."
             )
         if self.pool < 1:
             raise InvalidSettings(f"pool must be at least 1; it is {self.pool}.")
@@ -95,17 +110,48 @@ class DiffusionGuide(Guide[Diffusion]):
     def draw(self, batch: int, dims: Dims, rng: Rng) -> Draw:
         """K · batch steps and noises, the K draws of a pair `batch` rows apart."""
         rows = self.draws * batch
-        return T_SAMPLERS[self.t_sampling](rng["t"], rows, self.t_low, self.t_stop), rng["noise"].normal(
-            rows, self.size(dims)
-        )
+        if self.t_shares is None:
+            t = T_SAMPLERS[self.t_sampling](rng["t"], rows, self.t_low, self.t_stop)
+        else:
+            t = importance(rng["t"], rows, self.t_low, self.t_stop, self.t_shares)
+        return t, rng["noise"].normal(rows, self.size(dims))
 
     def cost(self, weights: Diffusion, obs: Obs, act: Act, draw: Draw) -> Costs:
         """The denoising error of each pair, averaged over its K draws."""
         x = self.pair(obs, act)
         if self.draws > 1:
             x = x.repeat(*[1] * (x.dim() - 2), self.draws, 1)
-        error = weights.error(x, *draw)
+        error = weights.error(x, *draw) if self.jacobian else weights.score_error(x, *draw)
+        if self.t_shares is not None:
+            error = error * importance_weight(draw[0], self.t_low, self.t_stop, self.t_shares)
         return error.unflatten(-1, (self.draws, obs.shape[-2])).mean(-2)
+
+    def gradient_shares(
+        self, weights: Diffusion, obs: Obs, act: Act, rng: Rng, *, parts: int = 10, away: float = 0.1
+    ) -> tuple[float, ...]:
+        """`t_shares` by what the cost does: how long its gradient by the action is in each part of the range of t.
+
+        Args:
+            weights: of the trained guide.
+            obs: normalised expert observations.
+            act: normalised expert actions.
+            rng: what is drawn from.
+            parts: of the range.
+            away: how far from the expert's the judged actions are, in standard deviations.
+        """
+        edges = [self.t_low + (self.t_stop - self.t_low) * k // parts for k in range(parts + 1)]
+        judged = act + away * rng["away"].normal(*act.shape[-2:])
+        lengths: list[float] = []
+        for k, (low, high) in enumerate(pairwise(edges)):
+            part = replace(self, t_sampling="stratified", t_shares=None, t_low=low, t_high=high)
+            at = judged.detach().requires_grad_()
+            draw = part.draw(at.shape[-2], Dims(obs.shape[-1], act.shape[-1]), rng[str(k)])
+            (gradient,) = torch.autograd.grad(part.cost(weights, obs.expand(*at.shape[:-1], -1), at, draw).sum(), at)
+            lengths.append(gradient.square().sum(-1).mean().sqrt().item())
+        # No part may be left out: its weight would have no bound.
+        floor = 0.01 * sum(lengths) / parts
+        shares = [max(length, floor) for length in lengths]
+        return tuple(share / sum(shares) for share in shares)
 
     def sample(self, weights: Diffusion, rows: int, dims: Dims, rng: Rng) -> tuple[Tensor, Tensor]:
         """Pairs the guide has learned to expect, normalised: observations (or their squares) and actions."""
@@ -138,6 +184,23 @@ def stratified(rng: Rng, rows: int, low: int, high: int) -> Steps:
     """One uniform step in each of `rows` equal parts of the range, in rising order over the rows."""
     u = (torch.arange(rows, device=rng.device) + rng.uniform(rows)) / rows
     return (low + (high - low) * u).long().clamp(max=high - 1)
+
+
+def importance(rng: Rng, rows: int, low: int, high: int, shares: tuple[float, ...]) -> Steps:
+    """Stratified draws by shares: part j of the range gets p_j of them."""
+    p = torch.tensor(shares, dtype=rng.dtype, device=rng.device)
+    top = (p / p.sum()).cumsum(0)
+    u = (torch.arange(rows, device=rng.device) + rng.uniform(rows)) / rows * top[-1]
+    part = torch.searchsorted(top, u).clamp(max=len(shares) - 1)
+    within = 1 - (top[part] - u) / (p / p.sum())[part]
+    return (low + (high - low) * (part + within) / len(shares)).long().clamp(min=low, max=high - 1)
+
+
+def importance_weight(t: Steps, low: int, high: int, shares: tuple[float, ...]) -> Tensor:
+    """w(t)."""
+    part = ((t - low) * len(shares) // (high - low)).clamp(max=len(shares) - 1)
+    p = torch.tensor(shares, device=t.device)
+    return (p.sum() / (len(shares) * p))[part]
 
 
 T_SAMPLERS = {"uniform": uniform, "antithetic": antithetic, "stratified": stratified}

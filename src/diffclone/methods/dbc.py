@@ -6,18 +6,27 @@
     L        = L_BC + λ L_DM
 
 The paper's Equation 5 takes the maximum of each pair before the mean: `gate="sample"`.
+
+Beyond the paper:
+    L_away   = cost(s̃, π(s̃)),   s̃ = s + σ z                                where there is no expert to imitate
+    L        = L_BC + λ (L_DM + κ L_away)
+    λ        = ρ ‖∂L_BC/∂π‖ / ‖∂(L_DM + κ L_away)/∂π‖                      `coefficient="auto"`, anew for each batch
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
+import torch
+from torch import Tensor
+
+from diffclone.errors import InvalidSettings
 from diffclone.guides.diffusion import DiffusionGuide
 from diffclone.methods.bc import imitation_loss
 from diffclone.model import Batch, Dims, Guide, Losses, Method, Parts, Training, stackable
 from diffclone.nn import Network, PolicyNet, policy_net
 from diffclone.rng import Rng
-from diffclone.shapes import Act, Obs, Scalar
+from diffclone.shapes import Act, Coefficient, Costs, Obs, Scalar, Scalars
 
 
 @final
@@ -28,8 +37,11 @@ class DBC(Method[PolicyNet]):
     training: Training = Training(updates=20_000, lr=5e-4, eps=1e-12)
     network: Network = Network()
     """π."""
-    coefficient: Scalar = stackable(1.0)
-    """λ, the weight of the guide. Members of one stack may differ in it. The paper's tasks have 0.2 to 30."""
+    coefficient: Coefficient = stackable(1.0)
+    """λ, the weight of the guide. Members of one stack may differ in it. The paper's tasks have 0.2 to 30; auto
+    balances the two gradients that reach the action."""
+    ratio: float = 1.0
+    """ρ, how strong the guide's gradient is beside that of L_BC where λ is auto."""
     imitation: Scalar = stackable(1.0)
     """The weight of L_BC; 0 learns from the guide alone."""
     guide: Guide[Any] = DiffusionGuide()
@@ -38,6 +50,16 @@ class DBC(Method[PolicyNet]):
     """Whether the expert's own cost is subtracted; if not, L_DM = L_agent."""
     gate: Literal["batch", "sample", "none"] = "batch"
     """Where max(·, 0) stands: on batch means (released code), on each pair (paper), or nowhere."""
+    away: float = 0.0
+    """κ, the weight of L_away."""
+    away_noise: float = 0.1
+    """σ, how far from the expert's states L_away looks, in standard deviations of the demonstrations."""
+
+    def __post_init__(self) -> None:
+        if self.coefficient == "auto" and not isinstance(self.imitation, Tensor) and self.imitation == 0:
+            raise InvalidSettings(
+                "an auto coefficient balances the guide against L_BC, whose weight is 0; give a number."
+            )
 
     def needs(self) -> Mapping[str, Guide[Any]]:
         """The guide."""
@@ -50,22 +72,63 @@ class DBC(Method[PolicyNet]):
     def loss(self, weights: PolicyNet, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """L, and its parts."""
         s, a, π = batch.obs, batch.act, weights(batch.obs)
+        s_away = s + self.away_noise * rng["away"].normal(*s.shape[-2:]) if self.away else None
+        judged = π if s_away is None else torch.cat([π, weights(s_away)], -2)
+        λ, imitated = self.coefficient, π
+        if isinstance(λ, str):
+            imitated, judged = balanced(π, judged, self.ratio)
+            λ = 1.0
+        π_judged, π_away = judged[..., : a.shape[-2], :], judged[..., a.shape[-2] :, :]
+
+        bc = imitation_loss(imitated, a)
         draw = self.guide.draw(s.shape[-2], Dims(s.shape[-1], a.shape[-1]), rng["guide"])
-        bc = imitation_loss(π, a)
-        agent = self.guide.cost(parts["guide"], s, π, draw)
+        agent = self.guide.cost(parts["guide"], s, π_judged, draw)
         expert = self.guide.cost(parts["guide"], s, a, draw)
-        if not self.subtract_expert:
-            dm = agent.mean(-1)
-        elif self.gate == "batch":
-            dm = (agent.mean(-1) - expert.mean(-1)).clamp(min=0)
-        elif self.gate == "sample":
-            dm = (agent - expert).clamp(min=0).mean(-1)
-        else:
-            dm = (agent - expert).mean(-1)
-        total = self.imitation * bc + self.coefficient * dm
+        dm = self.excess(agent, expert)
         logs = {"L_BC": bc, "L_DM": dm, "L_agent": agent.mean(-1), "L_expert": expert.mean(-1)}
-        return Losses(total, logs, imitated=π)
+        if s_away is not None:
+            logs["L_away"] = self.guide.cost(parts["guide"], s_away, π_away, draw).mean(-1)
+            dm = dm + self.away * logs["L_away"]
+        return Losses(self.imitation * bc + λ * dm, logs, imitated=π)
+
+    def excess(self, agent: Costs, expert: Costs) -> Scalars:
+        """L_DM from the costs of a batch."""
+        if not self.subtract_expert:
+            return agent.mean(-1)
+        if self.gate == "batch":
+            return (agent.mean(-1) - expert.mean(-1)).clamp(min=0)
+        if self.gate == "sample":
+            return (agent - expert).clamp(min=0).mean(-1)
+        return (agent - expert).mean(-1)
 
     def act(self, weights: PolicyNet, obs: Obs, rng: Rng) -> Act:
         """π(s)."""
         return weights(obs)
+
+
+@final
+class Balanced(torch.autograd.Function):
+    """Passes actions on to two losses; the second's gradient comes back ρ times as long as the first's."""
+
+    @staticmethod
+    def forward(imitated: Tensor, judged: Tensor, ratio: float) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The actions themselves."""
+        return imitated.clone(), judged.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, Tensor]) -> None:
+        """ρ is for the way back."""
+        ctx.ratio = inputs[2]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        """Each member's λ is its own; a guide without a gradient stays without one."""
+        bc, dm = (g.square().sum((-2, -1), keepdim=True).sqrt() for g in gradients)
+        λ = ctx.ratio * bc / dm.where(dm > 0, torch.ones_like(dm))
+        return gradients[0], λ * gradients[1], None
+
+
+def balanced(imitated: Act, judged: Act, ratio: float) -> tuple[Tensor, Tensor]:
+    """The same actions, whose gradients will be balanced."""
+    answers: Any = Balanced.apply(imitated, judged, ratio)
+    return answers

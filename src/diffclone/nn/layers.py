@@ -12,14 +12,18 @@ from torch import Tensor, nn
 from diffclone.errors import InvalidSettings
 from diffclone.rng import Rng
 
-Activation = Literal["tanh", "relu"]
+Activation = Literal["tanh", "relu", "leaky-relu"]
 Initialisation = Literal["default", "orthogonal"]
 TimeConditioning = Literal["table", "sinusoidal"]
 
 SMALLEST = 36
 """Pixels along a side that three convolutions leave something of."""
 
-ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "relu": torch.relu}
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "relu": torch.relu,
+    "leaky-relu": nn.functional.leaky_relu,
+}
 
 
 @final
@@ -99,15 +103,45 @@ class MLP(nn.Module):
 
 
 @final
+class ResidualMLP(nn.Module):
+    """Blocks h ← h + W₂ relu(W₁ relu(h)) between a linear input and a linear output."""
+
+    def __init__(self, fan_in: int, fan_out: int, width: int, blocks: int, rng: Rng):
+        super().__init__()
+        self.inward = Linear(fan_in, width, rng)
+        self.first = nn.ModuleList(Linear(width, width, rng) for _ in range(blocks))
+        self.second = nn.ModuleList(Linear(width, width, rng) for _ in range(blocks))
+        self.out = Linear(width, fan_out, rng)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, batch, in) to (…, batch, out)."""
+        h = self.inward(x)
+        for first, second in zip(self.first, self.second, strict=True):
+            h = h + second(torch.relu(first(torch.relu(h))))
+        return self.out(h)
+
+
+@final
 class Denoiser(nn.Module):
     """Predicts the noise in x at diffusion step t: h ← relu(W h + e(t)), three times by default, then a linear output.
 
-    e(t) is a learned table a layer, as in the released code, or a learned map of sines and cosines of t.
+    e(t) is a learned table a layer, as in the released code, or a learned map of sines and cosines of t. `given` more
+    numbers, which carry no noise, may stand beside x in the input.
     """
 
-    def __init__(self, size: int, steps: int, width: int, depth: int, conditioning: TimeConditioning, rng: Rng):
+    def __init__(
+        self,
+        size: int,
+        steps: int,
+        width: int,
+        depth: int,
+        conditioning: TimeConditioning,
+        rng: Rng,
+        *,
+        given: int = 0,
+    ):
         super().__init__()
-        sizes = [size] + [width] * depth
+        sizes = [size + given] + [width] * depth
         self.layers = nn.ModuleList(Linear(a, b, rng) for a, b in pairwise(sizes))
         if conditioning == "table":
             self.tables = nn.ParameterList(nn.Parameter(rng.normal(steps, width)) for _ in range(depth))
@@ -119,7 +153,7 @@ class Denoiser(nn.Module):
         self.out = Linear(width, size, rng)
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
-        """X (…, rows, size) and t (…, rows) to the noise, (…, rows, size)."""
+        """X (…, rows, size + given) and t (…, rows), or (1, 1) if all rows share it, to the noise (…, rows, size)."""
         for k, layer in enumerate(self.layers):
             x = torch.relu(layer(x) + self.embed(k, t))
         return self.out(x)

@@ -1,0 +1,77 @@
+"""A diffusion policy: p(a | s) as a denoiser of actions that is given the state.
+
+a_t    = √ᾱ_t a + √(1 − ᾱ_t) ε
+L_diff = E (ε − ε̂(a_t, t, s))²
+π(s)   : from a_T ~ N(0, I), step by step to a_0 (`diffusion.py`); x̂ is kept within the box
+
+The same weights can be sampled in few calls: DDIM, DPM-Solver++. Diffusion-X adds `extra` steps at the end.
+"""
+
+from dataclasses import dataclass
+from typing import final, get_args
+
+from diffclone.diffusion import Diffusion, Sampler, sigmoid_betas
+from diffclone.errors import InvalidSettings
+from diffclone.model import Batch, Dims, Losses, Method, Parts, Training, acting
+from diffclone.nn import Denoiser
+from diffclone.nn.layers import TimeConditioning
+from diffclone.rng import Rng
+from diffclone.shapes import Act, Obs
+
+
+@final
+@dataclass(frozen=True)
+class DiffusionPolicy(Method[Diffusion]):
+    """One action at a time, as DBC's paper compares it."""
+
+    training: Training = Training(updates=40_000, lr=1e-3, ema=0.999)
+    width: int = 256
+    """Units of a hidden layer."""
+    depth: int = 4
+    """Hidden layers."""
+    steps: int = 1000
+    """T, diffusion steps."""
+    conditioning: TimeConditioning = "sinusoidal"
+    """How the network knows t."""
+    sampler: Sampler = acting("dpm-solver++")
+    """How a sample is made: ancestral takes all T steps, ddim and dpm-solver++ take `calls`."""
+    calls: int = acting(20)
+    """Steps of ddim and dpm-solver++, each a call of the network."""
+    extra: int = acting(0)
+    """Further steps at the end, without fresh noise (Diffusion-X)."""
+    within_box: bool = acting(True)
+    """Whether x̂ is kept within the expert's range of actions at every step."""
+
+    def __post_init__(self) -> None:
+        if self.sampler not in get_args(Sampler):
+            raise InvalidSettings(f"unknown sampler {self.sampler!r}; known are {', '.join(get_args(Sampler))}.")
+        if self.depth < 1 or self.width < 1 or self.extra < 0 or not 1 <= self.calls <= self.steps:
+            raise InvalidSettings(
+                f"depth and width must be at least 1, extra at least 0, calls within 1 … steps; they are "
+                f"{self.depth}, {self.width}, {self.extra}, {self.calls} of {self.steps}."
+            )
+
+    def init(self, dims: Dims, rng: Rng) -> Diffusion:
+        """A denoiser of actions."""
+        denoiser = Denoiser(dims.act, self.steps, self.width, self.depth, self.conditioning, rng, given=dims.obs)
+        return Diffusion(denoiser, sigmoid_betas(self.steps), dims.action_box)
+
+    def loss(self, weights: Diffusion, batch: Batch, rng: Rng, parts: Parts) -> Losses:
+        """L_diff."""
+        rows, size = batch.act.shape[-2:]
+        t = rng["t"].integers(self.steps, rows)
+        diff = weights.error(batch.act, t, rng["noise"].normal(rows, size), batch.obs).mean(-1)
+        return Losses(diff, {"L_diff": diff})
+
+    def act(self, weights: Diffusion, obs: Obs, rng: Rng) -> Act:
+        """A sample."""
+        return weights.sample(
+            obs.shape[-2],
+            len(weights.low),
+            rng,
+            sampler=self.sampler,
+            calls=None if self.sampler == "ancestral" else self.calls,
+            given=obs,
+            within_box=self.within_box,
+            extra=self.extra,
+        )
