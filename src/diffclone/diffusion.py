@@ -14,6 +14,8 @@ x_u   = (σ_u / σ_t) x_t − √ᾱ_u (e^{−h} − 1) D                       
         D = x̂ + (x̂ − x̂′) / 2r                                       with t′, x̂′ of the step before; D = x̂ at the ends
 """
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Literal, final
 
 import torch
@@ -75,11 +77,8 @@ class Diffusion(nn.Module):
 
     def error(self, x: Rows, t: Steps, eps: Rows, given: Tensor | None = None) -> Tensor:
         """The denoising error, a number a row."""
-        return (eps - self.predict(self.noised(x, t, eps), t, given)).square().mean(-1)
-
-    def predict(self, x_t: Tensor, t: Tensor, given: Tensor | None = None) -> Tensor:
-        """ε̂."""
-        return self.denoiser(x_t if given is None else torch.cat([x_t, given], -1), t)
+        x_t = self.noised(x, t, eps)
+        return (eps - self.denoiser(x_t if given is None else torch.cat([x_t, given], -1), t)).square().mean(-1)
 
     def score_error(self, x: Rows, t: Steps, eps: Rows) -> Tensor:
         """The same number, with a gradient that leaves out the denoiser's own: √ᾱ_t (ε̂ − ε) · 2 / size."""
@@ -93,11 +92,11 @@ class Diffusion(nn.Module):
         """x̂."""
         return (x_t - self.noise[t] * eps_hat) / self.signal[t]
 
-    def ancestral_step(self, x_t: Tensor, t: int, eps_hat: Tensor, z: Tensor) -> Tensor:
+    def ancestral_step(self, x_t: Tensor, t: int, eps_hat: Tensor, z: Tensor | None) -> Tensor:
         """x_{t−1} from x_t and the predicted noise."""
         beta = self.beta[t]
         mean = (x_t - beta / self.noise[t] * eps_hat) / (1 - beta).sqrt()
-        return mean + beta.sqrt() * z if t > 0 else mean
+        return mean if t == 0 or z is None else mean + beta.sqrt() * z
 
     def ddim_step(self, u: int, clean: Tensor, eps_hat: Tensor) -> Tensor:
         """x_u; u = −1 is the end."""
@@ -140,28 +139,30 @@ class Diffusion(nn.Module):
             calls: steps, each a call of the denoiser; none for all. An ancestral walk takes all.
             given: (members, rows, …) numbers that the samples are conditioned on.
             within_box: whether x̂ is kept where samples can lie.
-            extra: further ancestral steps at t = 0 without fresh noise, which move a sample to where they are dense.
+            extra: further steps at t = 0 without fresh noise, which move a sample to where they are dense.
         """
         x = rng["start"].normal(rows, size)
         steps = visited(len(self.beta), len(self.beta) if calls is None else calls)
+        # What depends on t alone is the same for all rows, and what is drawn is drawn at once.
+        embedded = self.denoiser.embed(torch.tensor(steps + [0] * extra, device=x.device)[None])
+        z = rng["noise"].normal(rows, len(steps) - 1, size) if sampler == "ancestral" else None
         before: tuple[int, Tensor] | None = None
-        for t, u in zip(steps, [*steps[1:], -1], strict=True):
-            clean, eps_hat = self.estimate(x, t, given, within_box=within_box)
-            if sampler == "ancestral":
-                x = self.ancestral_step(x, t, eps_hat, rng["noise"].normal(rows, size) if t > 0 else x)
+        for k, (t, u) in enumerate(pairwise([*steps, *[0] * extra, -1])):
+            clean, eps_hat = self.estimate(x, t, [e[..., k : k + 1, :] for e in embedded], given, within_box=within_box)
+            if sampler == "ancestral" or k >= len(steps):
+                x = self.ancestral_step(x, t, eps_hat, None if z is None or t == 0 else z[..., k, :])
             elif sampler == "ddim":
                 x = self.ddim_step(u, clean, eps_hat)
             else:
                 x = self.solver_step(x, t, u, clean, before)
                 before = (t, clean)
-        for _ in range(extra):
-            _, eps_hat = self.estimate(x, 0, given, within_box=within_box)
-            x = self.ancestral_step(x, 0, eps_hat, x)
         return x
 
-    def estimate(self, x_t: Tensor, t: int, given: Tensor | None, *, within_box: bool) -> tuple[Tensor, Tensor]:
+    def estimate(
+        self, x_t: Tensor, t: int, embedded: Sequence[Tensor], given: Tensor | None, *, within_box: bool
+    ) -> tuple[Tensor, Tensor]:
         """(x̂, ε̂) at a step that all rows share; where x̂ is limited, ε̂ is what then explains x_t."""
-        eps_hat = self.predict(x_t, torch.full((1,) * (x_t.dim() - 1), t, device=x_t.device), given)
+        eps_hat = self.denoiser.through(x_t if given is None else torch.cat([x_t, given], -1), embedded)
         clean = self.clean(x_t, t, eps_hat)
         if within_box:
             clean = clean.clamp(self.low, self.high)

@@ -1,7 +1,7 @@
 """Linear layers and the two networks made of them. Weights are (members, in, out); inputs (…, batch, in)."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, final
@@ -153,17 +153,22 @@ class Denoiser(nn.Module):
         self.out = Linear(width, size, rng)
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
-        """X (…, rows, size + given) and t (…, rows), or (1, 1) if all rows share it, to the noise (…, rows, size)."""
-        for k, layer in enumerate(self.layers):
-            x = torch.relu(layer(x) + self.embed(k, t))
+        """X (…, rows, size + given) and t (…, rows) to the noise (…, rows, size)."""
+        return self.through(x, self.embed(t))
+
+    def through(self, x: Tensor, embedded: Sequence[Tensor]) -> Tensor:
+        """The same, where e(t) is known: (…, rows, width) for each layer, or (…, 1, width) if all rows share t."""
+        for layer, e in zip(self.layers, embedded, strict=True):
+            x = torch.relu(layer(x) + e)
         return self.out(x)
 
-    def embed(self, layer: int, t: Tensor) -> Tensor:
-        """e(t) for one layer, (…, rows, width)."""
+    def embed(self, t: Tensor) -> list[Tensor]:
+        """e(t) for each layer, (…, rows, width)."""
         if self.times is not None:
             waves: Tensor = self.waves  # pyright: ignore[reportAssignmentType]
-            return self.times[layer](waves[t])
-        return torch.take_along_dim(self.tables[layer], t[..., None], dim=-2)
+            seen = waves[t]
+            return [time(seen) for time in self.times]
+        return [torch.take_along_dim(table, t[..., None], dim=-2) for table in self.tables]
 
 
 FREQUENCIES = 64
