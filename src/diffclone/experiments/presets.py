@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, final
 
+from diffclone.encoder import Encoder
+from diffclone.experiments.appendix import APPENDIX, guided
 from diffclone.guides import DiffusionGuide
-from diffclone.methods import BC, DBC, METHODS
-from diffclone.model import Method, Normalisation, Training
+from diffclone.methods import BC, DBC, METHODS, IBCLangevin
+from diffclone.model import Method, Training
 from diffclone.nn import Network
 from diffclone.registry import Registry
 
@@ -25,68 +27,6 @@ class Preset:
     source: str
 
 
-@final
-@dataclass(frozen=True)
-class Appendix:
-    """A task's column of the paper's tables of hyper-parameters."""
-
-    pairs: int
-    """Of the paper's demonstrations: an epoch is a pass over them."""
-    network: Network
-    epochs: int
-    lr: float
-    coefficient: float
-    guide_epochs: int
-    guide_lr: float
-    guide_width: int
-    guide_batch: int = 128
-    release_lr: float | None = None
-    """DBC's in the released configuration, where it differs."""
-    release_guide_batch: int = 128
-    normalisation: Normalisation = "z-score"
-
-    def policy(self, *, released: bool = False) -> Training:
-        """The released policy loop drops the last partial batch of an epoch."""
-        lr = self.release_lr if released and self.release_lr else self.lr
-        return Training(updates=self.epochs * (self.pairs // 128), lr=lr, eps=1e-12)
-
-    def guide(self, *, released: bool) -> DiffusionGuide:
-        """The released guide loop keeps it."""
-        batch = self.release_guide_batch if released else self.guide_batch
-        updates = self.guide_epochs * -(-self.pairs // batch)
-        training = Training(updates=updates, batch=batch, lr=self.guide_lr, decay="constant")
-        t_sampling = "antithetic" if released else "uniform"
-        return DiffusionGuide(training=training, width=self.guide_width, conditioning="table", t_sampling=t_sampling)
-
-    def bc(self) -> BC:
-        """The paper's and the released code's agree."""
-        return BC(training=self.policy(), network=self.network, normalisation=self.normalisation)
-
-    def dbc(self, *, released: bool) -> DBC:
-        """The two differ in the gate, in t, and in a few numbers."""
-        return DBC(
-            training=self.policy(released=released),
-            network=self.network,
-            coefficient=self.coefficient,
-            gate="batch" if released else "sample",
-            guide=self.guide(released=released),
-            normalisation=self.normalisation,
-        )
-
-
-APPENDIX: dict[str, Appendix] = {
-    "maze": Appendix(18_525, Network(width=256, depth=3), 2000, 5e-5, 30.0, 8000, 1e-4, 128),
-    "fetch-pick": Appendix(10_000, Network(width=750, depth=2), 5000, 5e-6, 0.5, 10_000, 1e-3, 1024),
-    "hand-rotate": Appendix(10_000, Network(width=512, depth=2), 5000, 1e-4, 10.0, 10_000, 3e-5, 2048),
-    "cheetah": Appendix(5000, Network(width=256, depth=2), 1000, 1e-4, 0.2, 8000, 2e-4, 1024, release_lr=2e-4),
-    "walker": Appendix(5000, Network(width=1024, depth=2), 1000, 1e-4, 0.2, 8000, 2e-4, 1024),
-    "ant-reach": Appendix(
-        25_000, Network(width=1024, depth=2), 10_000, 6e-3, 1.0, 20_000, 2e-4, 1024, guide_batch=1024,
-        normalisation="none",
-    ),
-}  # fmt: skip
-
-
 def from_appendix() -> Iterator[tuple[str, Preset]]:
     """`paper` and `release` of every task that has a column."""
     for task, column in APPENDIX.items():
@@ -97,12 +37,24 @@ def from_appendix() -> Iterator[tuple[str, Preset]]:
         yield f"{task}/dbc/paper", Preset(column.dbc(released=False), about)
         about = f"{released}: the hinge on batch means, t antithetic."
         yield f"{task}/dbc/release", Preset(column.dbc(released=True), about)
+        about = (
+            f"{printed}: {column.ibc_epochs} epochs, lr {column.ibc_lr:g}. Counter-examples, their box and noise: ours."
+        )
+        yield f"{task}/ibc/paper", Preset(column.ibc(), about)
+        about = f"{printed}: {column.diffusion_epochs} epochs, lr {column.diffusion_lr:g}, 1000 steps an action."
+        yield f"{task}/diffusion-policy/paper", Preset(column.diffusion_policy(), about)
+    for guide, method in guided().items():
+        about = f"The paper's appendix on guides: λ = {method.coefficient:g}."
+        yield f"maze/dbc/paper-{guide}", Preset(method, about)
 
 
 BRIEF_POLICY = Training(updates=20_000, lr=1e-3, eps=1e-12)
 BRIEF_GUIDE = DiffusionGuide(training=Training(updates=40_000, lr=1e-3), width=512)
+BRIEF_OTHER = Training(updates=20_000, lr=1e-3)
+BRIEF_ENERGY = Training(updates=20_000, lr=1e-3)
+BRIEF_DIFFUSION = Training(updates=100_000, lr=1e-3, ema=0.999)
 PIXELS = Network(width=256, depth=1, activation="relu", image=(2, 64, 64))
-PIXEL_GUIDE = replace(BRIEF_GUIDE, training=Training(updates=3_000, lr=1e-3), image=(2, 64, 64), pool=8)
+PIXEL_GUIDE = replace(BRIEF_GUIDE, training=Training(updates=10_000, lr=1e-3), width=256)
 
 
 def brief() -> Iterator[tuple[str, Preset]]:
@@ -119,13 +71,28 @@ def brief() -> Iterator[tuple[str, Preset]]:
             normalisation=column.normalisation,
         )
         yield f"{task}/dbc/brief", Preset(dbc, f"{about} and λ, fewer and larger updates, a smaller guide.")
+        ibc = replace(column.ibc(), training=BRIEF_ENERGY)
+        yield f"{task}/ibc/brief", Preset(ibc, f"{about}, fewer and larger updates.")
+        langevin = IBCLangevin(normalisation=column.normalisation)
+        yield f"{task}/ibc-langevin/brief", Preset(langevin, "Ours: the paper did not try it.")
+        diffusion = replace(column.diffusion_policy(), training=BRIEF_DIFFUSION, sampler="dpm-solver++")
+        yield (
+            f"{task}/diffusion-policy/brief",
+            Preset(diffusion, f"{about}, fewer and larger updates, a moving average."),
+        )
+    for guide, method in guided().items():
+        before = method.guide.trained == "before"
+        schedule = BRIEF_OTHER if before else replace(method.guide.training, lr=BRIEF_POLICY.lr)
+        training = replace(method.training, updates=BRIEF_POLICY.updates, lr=BRIEF_POLICY.lr)
+        short = replace(method, training=training, guide=replace(method.guide, training=schedule))
+        yield f"maze/dbc/brief-{guide}", Preset(short, f"{about} and λ, fewer and larger updates.")
     ours = "Ours: the paper gives no settings for this task."
     spiral = Network(width=256, depth=2)
     yield "spiral/bc/brief", Preset(BC(training=BRIEF_POLICY, network=spiral), ours)
     yield "spiral/dbc/brief", Preset(DBC(training=BRIEF_POLICY, network=spiral, guide=BRIEF_GUIDE), ours)
     pixels = Training(updates=1_000, lr=5e-4)
     yield "car-racing/bc/brief", Preset(BC(training=pixels, network=PIXELS), ours)
-    dbc = DBC(training=pixels, network=PIXELS, coefficient=30.0, gate="sample", guide=PIXEL_GUIDE)
+    dbc = DBC(training=pixels, network=PIXELS, coefficient=30.0, gate="sample", guide=PIXEL_GUIDE, encoder=Encoder())
     yield (
         "car-racing/dbc/brief",
         Preset(dbc, f"{ours} The hinge is on each pair: of batch means it is always shut here."),
