@@ -1,4 +1,4 @@
-"""Tables about the tasks, made from Records: experts and demonstrations, policies, multimodality, stepping."""
+"""Tables about the tasks, made from Records: experts and demonstrations, policies, multimodality, stepping, latency."""
 
 import json
 from pathlib import Path
@@ -44,8 +44,7 @@ def experts_table() -> str:
 def agree(ours: Any, recorded: Any) -> bool:
     """Whether settings are those of a Record, which may be older than some fields."""
     if isinstance(ours, dict) and isinstance(recorded, dict):
-        unused = {"pool"} if recorded.get("image") is None else set[str]()  # squares of a picture that is none
-        return all(agree(ours[name], recorded[name]) for name in ours if name in recorded and name not in unused)
+        return all(agree(ours[name], recorded[name]) for name in ours if name in recorded)
     return ours == recorded
 
 
@@ -57,7 +56,8 @@ def preset_of(record: Record, task: str) -> str:
     for key, preset in PRESETS.items():
         if key.split("/")[:2] == [task, settings["type"]]:
             theirs = json.loads(json.dumps(to_dict(preset.method, METHODS, GUIDES)))
-            changed = {field for field in theirs if not agree(theirs[field], settings.get(field))}
+            theirs = {field: value for field, value in theirs.items() if field in settings}  # a Record may be older
+            changed = {field for field in theirs if not agree(theirs[field], settings[field])}
             if changed <= {"normalisation"}:
                 without = f", normalisation {settings['normalisation']}" if changed else ""
                 weight = f", λ = {', '.join(f'{c:g}' for c in varied)}" if varied else ""
@@ -109,6 +109,19 @@ def stepping_table() -> str:
             best = max((rate for name, rate in rates.items() if name.endswith(whose)), default=None)
             cells += ["–", "–"] if best is None else [f"{best:,.0f}", f"{rates['batch'] / best:.1f}"]
         lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def latency_table() -> str:
+    """How long each method takes to act."""
+
+    def three_digits(number: float) -> str:
+        return f"{float(f'{number:.3g}'):,g}"
+
+    lines = ["| method | ms an action | times BC |", "|---|---|---|"]
+    results: Any = Record.read_all(RECORDS / "latency.jsonl")[-1].results
+    for name, taken in results["milliseconds"].items():
+        lines.append(f"| {name} | {three_digits(taken)} | {three_digits(results['ratio_to_bc'][name])} |")
     return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ from diffclone.guides.diffusion import T_SAMPLERS
 from diffclone.model import Dims
 from diffclone.nn import Denoiser
 from diffclone.rng import Rng
-from diffclone.training.loop import Session, train_guide
+from diffclone.training.loop import Session, train_part
 from diffclone.training.members import Stack
 from diffclone.training.step import Pairs
 
@@ -140,7 +140,7 @@ def test_sampling_recovers_what_was_learned() -> None:
     obs, act = 0.5 + 0.5 * x, -1 + 0.25 * x
     guide = DiffusionGuide(training=Training(updates=1000, lr=3e-3), width=32, conditioning="sinusoidal")
     stack, session = Stack((0,), {}), Session(Pairs(obs, act), Dims(1, 1), {})
-    run = train_guide("guide", guide, stack, session)
+    run = train_part("guide", guide, stack, session)
     try:
         while True:
             next(run)

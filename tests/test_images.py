@@ -11,23 +11,26 @@ from torch import Tensor
 from diffclone import BC, DBC, Demonstrations, Policy, Training
 from diffclone.api import Fitted, fit_fully
 from diffclone.data import Normaliser
+from diffclone.encoder import Encoder
 from diffclone.errors import InvalidSettings
 from diffclone.guides import GUIDES, DiffusionGuide
 from diffclone.methods import METHODS
-from diffclone.model import Dims, Method
+from diffclone.model import Batch, Dims, Method
 from diffclone.nn import MLP, Network, policy_net
 from diffclone.nn.images import LAYERS, Convolution, PictureNet, pool
 from diffclone.rng import Rng
 from diffclone.settings import from_dict, to_dict
+from diffclone.training import Progress
 
 IMAGE = (2, 36, 40)
 SIZE = 2 * 36 * 40
 NETWORK = Network(width=8, depth=1, activation="relu", image=IMAGE)
 BRIEF = Training(updates=3, batch=4, lr=1e-3)
-GUIDE = DiffusionGuide(training=BRIEF, width=8, depth=1, steps=20, image=IMAGE, pool=4)
+GUIDE = DiffusionGuide(training=BRIEF, width=8, depth=1, steps=20)
+ENCODER = Encoder(training=BRIEF, network=NETWORK, features=5, pool=4)
 EVERY: dict[str, Method[Any]] = {
     "bc": BC(training=BRIEF, network=NETWORK),
-    "dbc": DBC(training=BRIEF, network=NETWORK, guide=GUIDE),
+    "dbc": DBC(training=BRIEF, network=NETWORK, guide=GUIDE, encoder=ENCODER),
 }
 methods = pytest.mark.parametrize("name", EVERY)
 
@@ -141,10 +144,10 @@ def test_a_network_without_a_picture_is_plain() -> None:
     [
         (lambda: Network(image=(2, 35, 64)), "at least 1, 36 and 36; it is"),
         (lambda: Network(image=(0, 64, 64)), "at least 1, 36 and 36; it is"),
-        (lambda: DiffusionGuide(image=(2, 36, 42), pool=4), "multiples of pool, 4"),
-        (lambda: DiffusionGuide(pool=0), "pool must be at least 1; it is 0"),
+        (lambda: Encoder(network=NETWORK, pool=7), r"multiples of pool, .*\(2, 36, 40\), 7"),
+        (lambda: Encoder(network=Network()), "needs network.image"),
         (lambda: policy_net(7, 2, NETWORK, Rng([0])), r"has 7 numbers; a picture of 2 × 36 × 40 .* has 2880"),
-        (lambda: GUIDE.init(Dims(7, 2), Rng([0])), r"has 7 numbers; a picture of 2 × 36 × 40 .* has 2880"),
+        (lambda: ENCODER.init(Dims(7, 2), Rng([0])), r"has 7 numbers; a picture of 2 × 36 × 40 .* has 2880"),
     ],
 )
 def test_sizes_that_do_not_fit_are_named(make: Any, message: str) -> None:
@@ -152,7 +155,7 @@ def test_sizes_that_do_not_fit_are_named(make: Any, message: str) -> None:
         make()
 
 
-# The guide's coarse sight.
+# Features, for a guide.
 
 
 def test_pooling_by_hand() -> None:
@@ -163,25 +166,54 @@ def test_pooling_by_hand() -> None:
     assert torch.equal(pool(picture, (2, 2, 4), 1), picture)
 
 
-def test_the_guide_sees_squares_and_whole_actions() -> None:
-    dims = Dims(SIZE, 3)
-    assert GUIDE.size(dims) == SIZE // 16 + 3
-    weights = GUIDE.init(dims, Rng([0, 1])["init"])
-    obs, act = Rng([2, 3])["obs"].normal(5, SIZE), Rng([2, 3])["act"].normal(5, 3)
-    x = GUIDE.pair(obs, act)
-    assert torch.equal(x[..., -3:], act)
-    assert torch.equal(x[..., :-3], pool(obs, IMAGE, 4))
-    draw = GUIDE.draw(5, dims, Rng([4, 5]))
-    cost = GUIDE.cost(weights, obs, act, draw)
-    assert cost.shape == (2, 5)
-    # What lies within a square is not told apart, what lies across squares is.
-    pixels = obs.unflatten(-1, IMAGE)
-    swapped = pixels[..., [1, 0, *range(2, 40)]].flatten(-3)
-    assert torch.allclose(GUIDE.cost(weights, swapped, act, draw), cost, atol=1e-5)
-    mirrored = pixels.flip(-1).flatten(-3)
-    assert not torch.allclose(GUIDE.cost(weights, mirrored, act, draw), cost, atol=1e-3)
-    sampled = GUIDE.sample(weights, 6, dims, Rng([0, 1]))
-    assert [part.shape for part in sampled] == [(2, 6, SIZE // 16), (2, 6, 3)]
+def test_the_encoders_loss_by_hand() -> None:
+    weights = ENCODER.init(Dims(SIZE, 2), double(0, 1)["init"])
+    for head, value in ((weights.act, 0.5), (weights.coarse, -1.0)):
+        head.weight.data.zero_()
+        head.bias.data.fill_(value)
+    obs, act = torch.ones(2, 3, SIZE).double(), torch.zeros(2, 3, 2).double()
+    losses = ENCODER.loss(weights, Batch(obs, act), double(0, 1), {})
+    # It answers 0.5 where the expert did 0, and −1 where the squares are 1.
+    assert losses.logs["L_act"].tolist() == [0.25, 0.25]
+    assert losses.logs["L_coarse"].tolist() == [4.0, 4.0]
+    assert losses.total.tolist() == [4.25, 4.25]
+
+
+def test_features_are_few_and_bounded_and_each_members_own() -> None:
+    weights = ENCODER.init(Dims(SIZE, 2), double(0, 1)["init"])
+    obs = torch.tensor(DEMOS.obs, dtype=torch.float64)
+    features = ENCODER.encode_all(weights, obs)
+    assert features.shape == (2, 60, 5)
+    assert features.abs().max() < 1
+    assert not torch.allclose(features[0], features[1])
+    assert torch.allclose(features[:, 7:9], ENCODER.encode(weights, obs[7:9]))
+
+
+def test_the_guide_sees_features_of_its_own_members_encoder() -> None:
+    seen: list[Dims] = []
+
+    original = DiffusionGuide.init
+
+    def init(self: DiffusionGuide, dims: Dims, rng: Rng) -> Any:
+        seen.append(dims)
+        return original(self, dims, rng)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DiffusionGuide, "init", init)
+        fitted = fit64(EVERY["dbc"], (0, 1))
+    assert {(dims.obs, dims.act) for dims in seen} == {(5, 2)}
+    assert set(fitted.trained.parts) == {"encoder", "guide"}
+
+
+def test_encoders_are_cached_with_their_guides(tmp_path: Path) -> None:
+    stages: list[list[str]] = []
+    for coefficient in (1.0, 2.0):
+        found: list[Progress] = []
+        method = dataclasses.replace(EVERY["dbc"], coefficient=coefficient)
+        fit64(method, (0, 1), cache=tmp_path, progress=found.append)
+        stages.append(list(dict.fromkeys(now.stage for now in found)))
+    assert stages == [["encoder", "guide", "policy"], ["policy"]]
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 # Training.

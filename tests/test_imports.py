@@ -14,7 +14,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 LAYERS = [
     ["errors", "shapes", "rng", "registry", "records", "statistics", "files", "settings", "assets"],
     ["data", "nn"],
-    ["model", "diffusion", "energy", "tasks"],
+    ["model", "diffusion", "energy", "encoder", "tasks"],
     ["guides"],
     ["training"],
     ["methods"],

@@ -22,7 +22,7 @@ from diffclone.settings import to_dict
 from diffclone.shapes import Floats
 from diffclone.training import Progress, Stack
 from diffclone.training.checkpoint import GuideCache
-from diffclone.training.loop import train_guide
+from diffclone.training.loop import train_part
 
 NUMBERS = 2**23
 """Random numbers drawn for one chunk of pairs, all steps together: 32 MiB."""
@@ -51,11 +51,8 @@ def generate(
     """
     if count < 1:
         raise InvalidSettings(f"at least one pair must be generated; {count} were asked for.")
-    if guide.image is not None or demos.obs.dtype == np.uint8:
-        raise InvalidSettings(
-            f"pictures cannot be generated: observations are {demos.obs.dtype} and the guide's image is {guide.image}. "
-            "Use observations that are plain numbers."
-        )
+    if demos.obs.dtype == np.uint8:
+        raise InvalidSettings("pictures cannot be generated: observations are bytes. Use ones that are plain numbers.")
     run = pairs(guide, demos, count, seed, choose_device(device), None if cache is None else GuideCache(Path(cache)))
     try:
         while True:
@@ -76,11 +73,11 @@ def pairs(
     """Observations and actions in the world's numbers, after the guide is trained."""
     normaliser, session = prepare(demos, "z-score", device, torch.float32)
     dims = session.dims
-    weights = yield from train_guide("guide", guide, Stack((seed,), {}), replace(session, cache=cache))
+    weights = yield from train_part("guide", guide, Stack((seed,), {}), replace(session, cache=cache))
     if not all(parameter.isfinite().all() for parameter in weights.parameters()):
         raise Diverged("training of the guide diverged: its weights are not finite. Try a smaller learning rate.")
 
-    begun, chunk = time.monotonic(), max(1, NUMBERS // (guide.steps * guide.size(dims)))
+    begun, chunk = time.monotonic(), max(1, NUMBERS // (guide.steps * (dims.obs + dims.act)))
     obs, act = np.empty((count, dims.obs), np.float32), np.empty((count, dims.act), np.float32)
     for first in range(0, count, chunk):
         stop = min(first + chunk, count)

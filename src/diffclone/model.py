@@ -115,8 +115,13 @@ class Model(ABC, Generic[W]):
     training: Training = Training()
     """How it is trained."""
 
-    def needs(self) -> Mapping[str, "Guide[Any]"]:
-        """Other models whose weights `loss` receives by these names."""
+    @property
+    def trained(self) -> Literal["before", "alongside"]:
+        """Whether it is fixed when what needs it is trained, or learns from that policy's answers."""
+        return "before"
+
+    def needs(self) -> Mapping[str, "Model[Any]"]:
+        """Other models whose weights `loss` receives by these names, in the order in which they are trained."""
         return {}
 
     @abstractmethod
@@ -131,11 +136,6 @@ class Model(ABC, Generic[W]):
 @dataclass(frozen=True)
 class Guide(Model[W]):
     """Judges pairs: its cost is low where the expert acts."""
-
-    @property
-    def trained(self) -> Literal["before", "alongside"]:
-        """Whether the guide is fixed when the policy is trained, or learns from the policy's answers."""
-        return "before"
 
     @abstractmethod
     def draw(self, batch: int, dims: Dims, rng: Rng) -> Any:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from diffclone.errors import InvalidSettings
 from diffclone.registry import Registry
@@ -33,7 +33,8 @@ def from_dict(cls: Any, values: Mapping[str, Any], *registries: Registry[Any]) -
         raise InvalidSettings(f"{cls.__name__} has no {', '.join(unknown)}; it has {', '.join(hints)}.")
     for key, value in values.items():
         if isinstance(value, Mapping):
-            values[key] = from_dict(hints[key], value, *registries)
+            settings = next((t for t in get_args(hints[key]) if dataclasses.is_dataclass(t)), hints[key])
+            values[key] = from_dict(settings, value, *registries)
         elif isinstance(value, list):
             values[key] = tuple(value)
     return cls(**values)

@@ -1,6 +1,6 @@
 """A diffusion model of p(s, a): the cost of a pair is how badly its noise is told from it.
 
-x          = [s, a]                                                              s made coarse where it is a picture
+x          = [s, a]
 cost(s, a) = 1/K Σ_k w(t_k) · mean over dimensions of (ε_k − ε̂(x_{t_k}, t_k))²   K draws of (t, ε)
 w(t)       = 1, or 1 / (n p_j) where t was drawn by shares p_1 … p_n of n equal parts of its range, in part j
 L_diff     = E cost(s, a)                                                       over expert pairs, w = 1
@@ -18,7 +18,6 @@ from diffclone.diffusion import Diffusion, sigmoid_betas
 from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Dims, Guide, Losses, Parts, Training, judging
 from diffclone.nn import Denoiser
-from diffclone.nn.images import check_size, pool
 from diffclone.nn.layers import TimeConditioning
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Costs, Obs, Rows, Steps
@@ -40,11 +39,6 @@ class DiffusionGuide(Guide[Diffusion]):
     """T, diffusion steps."""
     conditioning: TimeConditioning = "sinusoidal"
     """How the network knows t: sines and cosines, or a learned table a layer, as released."""
-    image: tuple[int, int, int] | None = None
-    """Channels, height and width of an observation that is a picture, which the guide then sees in squares of `pool`
-    pixels: thousands of grey values leave the few numbers of an action no say in the error. None for plain numbers."""
-    pool: int = 8
-    """Side of those squares. A network narrower than the numbers that are left cannot tell their noise."""
     draws: int = judging(1)
     """K, draws of (t, ε) for each judged pair. Training of the guide itself uses one."""
     t_sampling: Literal["uniform", "antithetic", "stratified", "importance"] = judging("antithetic")
@@ -78,13 +72,6 @@ class DiffusionGuide(Guide[Diffusion]):
                 f't_shares are numbers above 0, for t_sampling="importance" and for nothing else; '
                 f"they are {self.t_shares} with {self.t_sampling!r}."
             )
-        if self.pool < 1:
-            raise InvalidSettings(f"pool must be at least 1; it is {self.pool}.")
-        if self.image is not None and (len(self.image) != 3 or any(side % self.pool for side in self.image[1:])):
-            raise InvalidSettings(
-                f"image must be channels, height and width, the last two multiples of pool, {self.pool}; "
-                f"it is {self.image}."
-            )
 
     @property
     def t_stop(self) -> int:
@@ -93,14 +80,12 @@ class DiffusionGuide(Guide[Diffusion]):
 
     def init(self, dims: Dims, rng: Rng) -> Diffusion:
         """A denoiser of pairs."""
-        if self.image is not None:
-            check_size(dims.obs, self.image)
-        denoiser = Denoiser(self.size(dims), self.steps, self.width, self.depth, self.conditioning, rng)
+        denoiser = Denoiser(dims.obs + dims.act, self.steps, self.width, self.depth, self.conditioning, rng)
         return Diffusion(denoiser, sigmoid_betas(self.steps))
 
     def loss(self, weights: Diffusion, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """L_diff, with one antithetic draw of t over all steps, as released."""
-        x = self.pair(batch.obs, batch.act)
+        x = pair(batch.obs, batch.act)
         rows, size = x.shape[-2:]
         t = antithetic(rng["t"], rows, 0, self.steps)
         error = weights.error(x, t, rng["noise"].normal(rows, size))
@@ -114,11 +99,11 @@ class DiffusionGuide(Guide[Diffusion]):
             t = T_SAMPLERS[self.t_sampling](rng["t"], rows, self.t_low, self.t_stop)
         else:
             t = importance(rng["t"], rows, self.t_low, self.t_stop, self.t_shares)
-        return t, rng["noise"].normal(rows, self.size(dims))
+        return t, rng["noise"].normal(rows, dims.obs + dims.act)
 
     def cost(self, weights: Diffusion, obs: Obs, act: Act, draw: Draw) -> Costs:
         """The denoising error of each pair, averaged over its K draws."""
-        x = self.pair(obs, act)
+        x = pair(obs, act)
         if self.draws > 1:
             x = x.repeat(*[1] * (x.dim() - 2), self.draws, 1)
         error = weights.error(x, *draw) if self.jacobian else weights.score_error(x, *draw)
@@ -154,18 +139,14 @@ class DiffusionGuide(Guide[Diffusion]):
         return tuple(share / sum(shares) for share in shares)
 
     def sample(self, weights: Diffusion, rows: int, dims: Dims, rng: Rng) -> tuple[Tensor, Tensor]:
-        """Pairs the guide has learned to expect, normalised: observations (or their squares) and actions."""
-        x = weights.sample(rows, self.size(dims), rng)
+        """Pairs the guide has learned to expect, normalised: observations and actions."""
+        x = weights.sample(rows, dims.obs + dims.act, rng)
         return x[..., : -dims.act], x[..., -dims.act :]
 
-    def size(self, dims: Dims) -> int:
-        """Numbers in x."""
-        return (dims.obs if self.image is None else dims.obs // self.pool**2) + dims.act
 
-    def pair(self, obs: Obs, act: Act) -> Rows:
-        """x, within the limit of the guide's inputs."""
-        seen = obs if self.image is None else pool(obs, self.image, self.pool)
-        return torch.cat([seen, act.clamp(-LIMIT, LIMIT)], -1)
+def pair(obs: Obs, act: Act) -> Rows:
+    """x, within the limit of a guide's inputs."""
+    return torch.cat([obs, act.clamp(-LIMIT, LIMIT)], -1)
 
 
 def uniform(rng: Rng, rows: int, low: int, high: int) -> Steps:

@@ -11,11 +11,10 @@ cost(s, a) = L_rec / D                 or L_VAE / D
 from dataclasses import dataclass
 from typing import final
 
-import torch
 from torch import Tensor, nn
 
-from diffclone.data.normaliser import LIMIT
 from diffclone.errors import InvalidSettings
+from diffclone.guides.diffusion import pair
 from diffclone.model import Batch, Dims, Guide, Losses, Parts, Training, judging
 from diffclone.nn import MLP, Network
 from diffclone.rng import Rng
@@ -86,8 +85,3 @@ class VAEGuide(Guide[Autoencoder]):
         x = pair(obs, act)
         rebuilt, kl = weights(x, draw)
         return (rebuilt + self.kl_weight * kl if self.with_kl else rebuilt) / x.shape[-1]
-
-
-def pair(obs: Obs, act: Act) -> Rows:
-    """x, within the limit of a guide's inputs."""
-    return torch.cat([obs, act.clamp(-LIMIT, LIMIT)], -1)

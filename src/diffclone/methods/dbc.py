@@ -15,15 +15,16 @@ Beyond the paper:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Literal, cast, final
 
 import torch
 from torch import Tensor
 
+from diffclone.encoder import Encoder, EncoderNet
 from diffclone.errors import InvalidSettings
 from diffclone.guides.diffusion import DiffusionGuide
 from diffclone.methods.bc import imitation_loss
-from diffclone.model import Batch, Dims, Guide, Losses, Method, Parts, Training, stackable
+from diffclone.model import Batch, Dims, Guide, Losses, Method, Model, Parts, Training, stackable
 from diffclone.nn import Network, PolicyNet, policy_net
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Coefficient, Costs, Obs, Scalar, Scalars
@@ -46,6 +47,8 @@ class DBC(Method[PolicyNet]):
     """The weight of L_BC; 0 learns from the guide alone."""
     guide: Guide[Any] = DiffusionGuide()
     """The model of p(s, a)."""
+    encoder: Encoder | None = None
+    """For pictures: what makes features of them, which the guide then sees instead."""
     subtract_expert: bool = True
     """Whether the expert's own cost is subtracted; if not, L_DM = L_agent."""
     gate: Literal["batch", "sample", "none"] = "batch"
@@ -61,9 +64,9 @@ class DBC(Method[PolicyNet]):
                 "an auto coefficient balances the guide against L_BC, whose weight is 0; give a number."
             )
 
-    def needs(self) -> Mapping[str, Guide[Any]]:
-        """The guide."""
-        return {"guide": self.guide}
+    def needs(self) -> Mapping[str, Model[Any]]:
+        """The guide, and before it the encoder if there is one."""
+        return {"guide": self.guide} if self.encoder is None else {"encoder": self.encoder, "guide": self.guide}
 
     def init(self, dims: Dims, rng: Rng) -> PolicyNet:
         """π's weights."""
@@ -81,15 +84,20 @@ class DBC(Method[PolicyNet]):
         π_judged, π_away = judged[..., : a.shape[-2], :], judged[..., a.shape[-2] :, :]
 
         bc = imitation_loss(imitated, a)
-        draw = self.guide.draw(s.shape[-2], Dims(s.shape[-1], a.shape[-1]), rng["guide"])
-        agent = self.guide.cost(parts["guide"], s, π_judged, draw)
-        expert = self.guide.cost(parts["guide"], s, a, draw)
+        f = self.features(s, parts)
+        draw = self.guide.draw(s.shape[-2], Dims(f.shape[-1], a.shape[-1]), rng["guide"])
+        agent = self.guide.cost(parts["guide"], f, π_judged, draw)
+        expert = self.guide.cost(parts["guide"], f, a, draw)
         dm = self.excess(agent, expert)
         logs = {"L_BC": bc, "L_DM": dm, "L_agent": agent.mean(-1), "L_expert": expert.mean(-1)}
         if s_away is not None:
-            logs["L_away"] = self.guide.cost(parts["guide"], s_away, π_away, draw).mean(-1)
+            logs["L_away"] = self.guide.cost(parts["guide"], self.features(s_away, parts), π_away, draw).mean(-1)
             dm = dm + self.away * logs["L_away"]
         return Losses(self.imitation * bc + λ * dm, logs, imitated=π)
+
+    def features(self, obs: Obs, parts: Parts) -> Tensor:
+        """What the guide sees."""
+        return obs if self.encoder is None else self.encoder.encode(cast(EncoderNet, parts["encoder"]), obs)
 
     def excess(self, agent: Costs, expert: Costs) -> Scalars:
         """L_DM from the costs of a batch."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from diffclone.errors import InvalidFile
 from diffclone.files import read_tensors, write_tensors
-from diffclone.model import Guide
+from diffclone.model import Model
 from diffclone.settings import differences
 from diffclone.training.step import Updates
 
@@ -71,8 +71,8 @@ class GuideCache:
         write_tensors(self.path(identity, seed), {"weights": weights}, [identity, seed])
 
 
-def guide_identity(guide: Guide[Any], settings: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
-    """What a guide's weights depend on: its settings, less those that matter only when it judges, and the data."""
-    judging = {f.name for f in dataclasses.fields(guide) if f.metadata.get("judging")}
-    kind = f"{type(guide).__module__}.{type(guide).__qualname__}"
+def part_identity(part: Model[Any], settings: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
+    """What a part's weights depend on: its settings, less those that matter only when it judges, and the data."""
+    judging = {f.name for f in dataclasses.fields(part) if f.metadata.get("judging")}
+    kind = f"{type(part).__module__}.{type(part).__qualname__}"
     return {"guide": {k: v for k, v in settings.items() if k not in judging}, "class": kind, **about}

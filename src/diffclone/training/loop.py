@@ -2,20 +2,21 @@
 
 import time
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from diffclone.encoder import Encoder, EncoderNet
 from diffclone.guides import GUIDES
-from diffclone.model import Dims, Guide, Model
+from diffclone.model import Dims, Model
 from diffclone.rng import Rng
 from diffclone.settings import to_dict
-from diffclone.training.checkpoint import Checkpoint, GuideCache, guide_identity
+from diffclone.training.checkpoint import Checkpoint, GuideCache, part_identity
 from diffclone.training.members import Stack, from_matrix, to_matrix
 from diffclone.training.step import BLOCK, Pairs, Part, Updates
 
@@ -29,7 +30,7 @@ class Progress:
     """How far a stage of training is."""
 
     stage: str
-    """What is being trained: "guide" or "policy"."""
+    """What is being trained: "policy", or the name of what it needs, "guide"."""
     update: int
     """Updates done."""
     updates: int
@@ -80,30 +81,47 @@ class Session:
 def train(model: Model[Any], stack: Stack, session: Session) -> Generator[Progress, None, Trained]:
     """Train the model's parts, then every member of the model."""
     needed: dict[str, nn.Module] = {}
-    for name, guide in model.needs().items():
-        if guide.trained == "before":
-            needed[name] = yield from train_guide(name, guide, stack, session)
+    seen = session
+    for name, part in model.needs().items():
+        if part.trained == "before":
+            needed[name] = yield from train_part(name, part, stack, seen)
+        if isinstance(part, Encoder):
+            seen = encoded(session, part, needed[name], stack)
     net, alongside = yield from train_stage("policy", model, stack, needed, session)
     return Trained(net, {**needed, **alongside})
 
 
-def train_guide(name: str, guide: Guide[Any], stack: Stack, session: Session) -> Generator[Progress, None, nn.Module]:
-    """One guide a seed, from the cache where it has them. Members that differ in other fields share it."""
-    identity = guide_identity(guide, to_dict(guide, GUIDES), session.about)
+def encoded(session: Session, encoder: Encoder, weights: nn.Module, stack: Stack) -> Session:
+    """The same with features instead of observations, for the parts trained after an encoder."""
+    features = encoder.encode_all(cast(EncoderNet, weights), session.pairs.obs)[: len(stack.seeds)]
+    return replace(
+        session,
+        pairs=Pairs(features, session.pairs.act),
+        dims=replace(session.dims, obs=encoder.features),
+        about={**session.about, "encoder": to_dict(encoder)},
+    )
+
+
+def train_part(name: str, part: Model[Any], stack: Stack, session: Session) -> Generator[Progress, None, nn.Module]:
+    """One a seed, from the cache where it has them. Members that differ in other fields share it."""
+    identity = part_identity(part, to_dict(part, GUIDES), session.about)
     rows: dict[int, Tensor] = {}
     if session.cache is not None:
         found = {seed: session.cache.load(identity, seed) for seed in stack.seeds}
         rows = {seed: row for seed, row in found.items() if row is not None}
     if missing := tuple(seed for seed in stack.seeds if seed not in rows):
-        net, _ = yield from train_stage(name, guide, Stack(missing, {}), {}, session)
+        if session.pairs.obs.dim() == 3:
+            own = session.pairs.obs[[stack.seeds.index(seed) for seed in missing]]
+            session = replace(session, pairs=Pairs(own, session.pairs.act))
+        net, _ = yield from train_stage(name, part, Stack(missing, {}), {}, session)
         for seed, row in zip(missing, to_matrix(net), strict=True):
             rows[seed] = row
             if session.cache is not None:
                 session.cache.save(identity, seed, row)
-    # One guide serves all members by broadcasting; several are laid out along the member axis.
+    # One serves all members by broadcasting; several are laid out along the member axis.
     seeds = stack.seeds if len(stack.seeds) == 1 else stack.member_seeds
     matrix = torch.stack([rows[seed].to(session.device, session.dtype) for seed in seeds])
-    net = guide.init(session.dims, Rng([0], device=session.device, dtype=session.dtype)["init"])
+    net = part.init(session.dims, Rng([0], device=session.device, dtype=session.dtype)["init"])
     return from_matrix(net, matrix).requires_grad_(requires_grad=False)
 
 

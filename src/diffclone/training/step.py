@@ -27,12 +27,15 @@ class Pairs:
     """Normalised demonstrations, resident on the device."""
 
     obs: Tensor
+    """(steps, size), or (members, steps, size) where each member sees them in its own way."""
     act: Tensor
 
     def sample(self, size: int, rng: Rng) -> Batch:
         """`size` pairs a member, with replacement."""
-        index = rng.integers(len(self.obs), size)
-        return Batch(self.obs[index], self.act[index])
+        index = rng.integers(len(self.act), size)
+        if self.obs.dim() == 2:
+            return Batch(self.obs[index], self.act[index])
+        return Batch(torch.take_along_dim(self.obs, index[..., None], -2), self.act[index])
 
 
 @final
