@@ -16,6 +16,8 @@ from diffclone.console import say, show_table
 from diffclone.data_commands import Augment
 from diffclone.errors import DiffcloneError, InvalidSettings
 from diffclone.experiments import PRESETS, preset
+from diffclone.guides import GUIDES
+from diffclone.methods import DBC
 from diffclone.model import Method
 from diffclone.records import versions
 from diffclone.registry import Registry
@@ -85,7 +87,11 @@ def dispatch(argv: list[str]) -> None:
             ],
             frozen=True,
         )
-        chosen: Any = tyro.cli(both, prog="diffclone train", description=Train.__doc__, args=rest, registry=rules)
+        # What may be absent (an encoder) is there with its flags where the preset has it.
+        whole = (tyro.conf.AvoidSubcommands,)
+        chosen: Any = tyro.cli(
+            both, prog="diffclone train", description=Train.__doc__, args=rest, registry=rules, config=whole
+        )
         chosen.command.run(chosen.settings)
     else:
         tyro.cli(command_type, prog=f"diffclone {name}", args=rest, registry=rules).run()
@@ -94,7 +100,7 @@ def dispatch(argv: list[str]) -> None:
 def peek_method(argv: list[str]) -> Method[Any]:
     """The settings that the flags of `train` start from: they depend on --method, --preset and the task."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag, default in (("--method", "dbc"), ("--preset", None), ("--task", None)):
+    for flag, default in (("--method", "dbc"), ("--preset", None), ("--task", None), ("--guide", None)):
         parser.add_argument(flag, default=default)
     known, _ = parser.parse_known_args(argv)
     task = known.task
@@ -104,7 +110,12 @@ def peek_method(argv: list[str]) -> Method[Any]:
         if task is None:
             presets = ", ".join(PRESETS)
             raise InvalidSettings(f"a preset belongs to a task; say --task NAME. Presets: {presets}.")
-    return preset(task, known.method, known.preset)
+    method = preset(task, known.method, known.preset)
+    if known.guide is None:
+        return method
+    if not isinstance(method, DBC):
+        raise InvalidSettings(f"--guide {known.guide} is for dbc; {known.method} has no guide.")
+    return dataclasses.replace(method, guide=GUIDES[known.guide]())
 
 
 def scalar_rule() -> tyro.constructors.ConstructorRegistry:

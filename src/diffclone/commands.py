@@ -42,6 +42,8 @@ class Train:
     """What to train: bc, dbc, ibc, ibc-langevin or diffusion-policy."""
     preset: str | None = None
     """Settings made for the task: paper, release, brief, best, demo. The flags below change them."""
+    guide: str | None = None
+    """Another guide for dbc, with its default settings: diffusion, energy, vae or gan."""
     seeds: int = 3
     """How many members to train, with seeds 0, 1, …"""
     vary: tuple[str, ...] = ()
