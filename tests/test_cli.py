@@ -196,7 +196,7 @@ def test_help_of_train_names_the_settings(diffclone: Command) -> None:
     assert re.search(r"\bDATA\b", usage)
     for flag in ("--coefficient", "--guide.draws", "--training.updates", "--out"):
         assert flag in text
-    assert "--guide" not in diffclone("train", "--method", "bc", "--help").out
+    assert "--guide." not in diffclone("train", "--method", "bc", "--help").out
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
