@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from diffclone.statistics import difference_interval, mean_interval, wilson
+from diffclone.statistics import difference_interval, mean_interval, permutation_p, wilson
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,16 @@ def test_coverage_is_about_95_percent() -> None:
         low, high = mean_interval(outcomes)
         covered += low <= 3 <= high
     assert 0.88 <= covered / trials <= 0.99
+
+
+def test_a_permutation_test_by_hand() -> None:
+    # 3 against 3, all of ours above: of 20 ways to deal, this one and its mirror are as far apart.
+    assert permutation_p([0.7, 0.8, 0.9], [0.1, 0.2, 0.3]) == pytest.approx(0.1, abs=0.01)
+    assert permutation_p([0.5, 0.5], [0.5, 0.5]) == 1
+    assert permutation_p([0.9] * 8, [0.1] * 8) < 0.001
+
+
+def test_a_permutation_test_is_fair() -> None:
+    rng = np.random.default_rng(0)
+    found = [permutation_p(rng.normal(size=6).tolist(), rng.normal(size=6).tolist()) for _ in range(200)]
+    assert 0.01 < np.mean(np.array(found) < 0.05) < 0.1

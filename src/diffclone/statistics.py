@@ -1,12 +1,15 @@
 """Intervals and comparisons, in NumPy. All at 95 %."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 Z_95 = 1.959963984540054
 RESAMPLES = 4000
+DEALS = 20_000
+"""Ways to deal that are tried."""
 
 Interval = tuple[float, float]
 Table = npt.NDArray[np.floating] | npt.NDArray[np.bool_]
@@ -36,6 +39,17 @@ def mean_interval(outcomes: Table) -> Interval:
 def difference_interval(ours: Table, theirs: Table) -> Interval:
     """Of the difference of two means on the same starts and seeds."""
     return mean_interval(ours.astype(np.float64) - theirs.astype(np.float64))
+
+
+def permutation_p(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """How often seeds dealt anew to the two sides differ in their means at least as much as they do. Two-sided."""
+    pooled = np.array([*ours, *theirs], dtype=np.float64)
+    rng, count = np.random.default_rng(0), len(ours)
+    dealt = pooled[rng.permuted(np.tile(np.arange(len(pooled)), (DEALS, 1)), axis=1)]
+    gaps = np.abs(dealt[:, :count].mean(1) - dealt[:, count:].mean(1))
+    observed = abs(pooled[:count].mean() - pooled[count:].mean())
+    # The deal that was played is one of them; without it p could be 0. A tie must not be lost to rounding.
+    return float((1 + (gaps >= observed - 1e-12).sum()) / (1 + DEALS))
 
 
 def _resampled_means(outcomes: Table) -> npt.NDArray[np.float64]:
