@@ -17,6 +17,9 @@ from diffclone.training.members import from_matrix, to_matrix
 BLOCK = 32
 """Updates whose random numbers are drawn together, and that one graph holds."""
 
+LONG = 100_000
+"""Updates from which a compiler's half minute is won back on a GPU."""
+
 SMALL = 500_000
 """Weights of a member up to which one CPU thread is nearly as fast as several; on a busy machine it is much faster."""
 
@@ -50,12 +53,16 @@ class Part:
         self.matrix = to_matrix(net)
         self.average = self.matrix.clone() if self.training.ema is not None else None
         self.lr = torch.tensor(self.training.lr, dtype=torch.float32, device=self.matrix.device)
-        # One fused kernel either way: PyTorch's own is the faster on a CPU, a compiled one on a GPU.
-        on_gpu = self.matrix.is_cuda
+        # One fused kernel either way: PyTorch's own, or a compiled one, which is the faster on a GPU.
+        self.compiled = worth_compiling(self.matrix.device, updates)
         self.adam = torch.optim.Adam(
-            [self.matrix], lr=self.lr, eps=self.training.eps, fused=not on_gpu, capturable=on_gpu
+            [self.matrix],
+            lr=self.lr,
+            eps=self.training.eps,
+            fused=not self.compiled,
+            capturable=self.matrix.is_cuda,
         )
-        self.adam_step = torch.compile(self.adam.step, dynamic=False) if on_gpu else self.adam.step
+        self.adam_step = torch.compile(self.adam.step, dynamic=False) if self.compiled else self.adam.step
         # Adam makes its state at the first step; made now, it can be restored before there was one.
         clock = torch.zeros((), dtype=torch.float32, device=self.matrix.device)
         self.adam.state[self.matrix] = {
@@ -112,7 +119,7 @@ class Updates:
         self.names: list[str] = []
         self.meter = torch.zeros(0, device=main.matrix.device)
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.compiled = torch.compile(self._judge_tape, dynamic=False) if self.done.is_cuda else None
+        self.compiled = torch.compile(self._judge_tape, dynamic=False) if main.compiled else None
         if self.compiled:
             torch.compiler.reset()  # each stage compiles afresh; PyTorch gives up after a few versions of one function
 
@@ -195,6 +202,11 @@ class Updates:
         """Go back to a saved state."""
         for name, tensor in self.state().items():
             tensor.copy_(state[name])
+
+
+def worth_compiling(device: torch.device, updates: int) -> bool:
+    """Whether a stage is long enough. Graphs of a GPU are captured either way."""
+    return device.type == "cuda" and updates >= LONG
 
 
 def blocks(count: int) -> Iterator[int]:

@@ -1,0 +1,126 @@
+"""Tables that compare methods, guides and improvements, made from Records."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from diffclone.experiments import PRESETS, paper
+from diffclone.guides import GUIDES
+from diffclone.methods import METHODS
+from diffclone.records import Record
+from diffclone.settings import to_dict
+from diffclone.statistics import permutation_p
+from diffclone.tasks import TASKS
+
+RECORDS = Path(__file__).parent / "records"
+
+GUIDE_NAMES = {"diffusion": "diffusion model", "energy": "energy", "vae": "VAE", "gan": "GAN"}
+
+
+def evaluations(file: str, starts: str) -> list[Record]:
+    """Of a file, on one list of starts."""
+    found = Record.read_all(RECORDS / file)
+    return [r for r in found if r.kind == "evaluation" and not r.quick and r.results["starts"] == starts]
+
+
+def describe(record: Record) -> str:
+    """A method in words, with what tells it from its neighbours here."""
+    settings: Any = record.settings
+    kind = settings["type"]
+    if kind == "bc":
+        return "BC"
+    if kind == "ibc":
+        return f"IBC, {settings['samples']} × {settings['iterations']} without derivatives"
+    if kind == "ibc-langevin":
+        return "IBC, Langevin"
+    if kind == "diffusion-policy":
+        calls = settings["steps"] if settings["sampler"] == "ancestral" else settings["calls"]
+        extra = f", {settings['extra']} more at the end" if settings["extra"] else ""
+        return f"Diffusion Policy, {calls} calls ({settings['sampler']}{extra})"
+    imitation = {member.get("imitation", settings["imitation"]) for member in record.members}
+    guide = GUIDE_NAMES[settings["guide"]["type"]]
+    return f"{guide} alone, no BC" if imitation == {0.0} else f"DBC, {guide}"
+
+
+def printed(record: Record, task: str) -> str:
+    """The paper's number for the same method."""
+    settings: Any = record.settings
+    key = {"ibc": "implicit-bc"}.get(settings["type"], settings["type"])
+    if settings["type"] == "dbc":
+        alone = {member.get("imitation", settings["imitation"]) for member in record.members} == {0.0}
+        cell = paper()["guides"][task]["without-bc" if alone else "with-bc"].get(settings["guide"]["type"])
+    elif settings["type"] == "diffusion-policy" and settings["sampler"] != "ancestral":
+        cell = None
+    else:
+        cell = paper()["main-table"][task].get(key)
+    return "–" if cell is None else f"{cell['mean']} ± {cell['sd']}"
+
+
+def methods_table() -> str:
+    """Every method on Maze, both sets of demonstrations side by side."""
+    bundled = TASKS["maze"].demonstrations().fingerprint
+    rows: dict[str, dict[bool, Record]] = {}
+    for record in evaluations("methods.jsonl", "evaluation"):
+        rows.setdefault(describe(record), {})[record.data["fingerprint"] == bundled] = record
+    lines = [
+        "| method | updates | the authors' demonstrations, % (95 %) | bundled, % (95 %) | the paper |",
+        "|---|---|---|---|---|",
+    ]
+    for name, found in rows.items():
+        any_record = next(iter(found.values()))
+        updates = f"{any_record.settings['training']['updates']:,}"
+        cells = [success(found[ours]) if ours in found else "–" for ours in (False, True)]
+        lines.append(f"| {name} | {updates} | {' | '.join(cells)} | {printed(any_record, 'maze')} |")
+    return "\n".join(lines)
+
+
+def success(record: Record) -> str:
+    """With its interval, and how many."""
+    results: Any = record.results
+    low, high = results["success_interval"]
+    count = f"{results['members']} × {results['episodes']}"
+    return f"{100 * results['success_rate']:.1f} ({100 * low:.1f} … {100 * high:.1f}), {count}"
+
+
+def changes(settings: Any, base: Any, path: str = "") -> Iterator[str]:
+    """What differs from the base, as flags have it. Schedules of the policy are the base's own."""
+    for name, value in settings.items():
+        where = f"{path}{name}"
+        if isinstance(value, dict) and isinstance(base.get(name), dict):
+            yield from changes(value, base[name], f"{where}.")
+        elif name in base and value != base[name] and where not in ("coefficient", "guide.t_shares"):
+            yield f"{where} {value}"
+
+
+def ablation_table(task: str) -> str:
+    """Each change to the base, for each weight of the guide, on validation starts."""
+    records = [r for r in evaluations("ablation.jsonl", "validation") if r.results["task"] == task]
+    base = json.loads(json.dumps(to_dict(PRESETS[f"{task}/dbc/brief"].method, METHODS, GUIDES)))
+    rates: dict[tuple[str, str], list[float]] = {}
+    for record in records:
+        settings: Any = record.settings
+        bc = settings["type"] == "bc"
+        change = "BC" if bc else ", ".join(changes(settings, base)) or "base"
+        change = change.replace("ratio", "ρ") if settings.get("coefficient") == "auto" else change
+        for member, rate in zip(record.members, record.results["member_success"], strict=True):
+            weight = "–" if bc else str(member.get("coefficient", settings["coefficient"])).removesuffix(".0")
+            rates.setdefault((change, weight), []).append(rate)
+    cloned = rates["BC", "–"]
+    lines = [
+        "| change | λ | success, %, mean ± sd over seeds | p against BC | p against base, same λ |",
+        "|---|---|---|---|---|",
+    ]
+    for (change, weight), found in rates.items():
+        beside = rates.get(("base", weight))
+        cells = [
+            "–" if change == "BC" else f"{permutation_p(found, cloned):.3f}",
+            "–" if beside is None or beside is found else f"{permutation_p(found, beside):.3f}",
+        ]
+        spread = 100 * float(np.std(found, ddof=1))
+        lines.append(
+            f"| {change} | {weight} | {100 * float(np.mean(found)):.1f} ± {spread:.1f} | {' | '.join(cells)} |"
+        )
+    return "\n".join(lines)
