@@ -457,3 +457,125 @@ def test_the_demo_writes_a_page_that_needs_nothing_else(diffclone: Command, tmp_
     assert summary["difference"] == summary["dbc"]["success_rate"] - summary["bc"]["success_rate"]
     kinds = [record.kind for record in Record.read_all(tmp_path / "demo" / "bc" / "records.jsonl")]
     assert kinds == ["training", "evaluation", "evaluation"]
+
+
+# How a policy acts, what it learns from, and a coefficient that sets itself.
+
+
+@pytest.fixture(scope="module")
+def sampling(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of a policy that samples."""
+    folder = tmp_path_factory.mktemp("sampling") / "run"
+    small = ("--method", "diffusion-policy", "--seeds", "1", "--training.updates", "20", "--width", "8")
+    main(["train", "maze", *small, "--calls", "2", "--device", "cpu", "--out", str(folder)])
+    return folder
+
+
+def test_evaluate_can_act_in_other_ways(diffclone: Command, sampling: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(sampling, tmp_path / "run"))
+    weights = (folder / "policy" / "model.safetensors").read_bytes()
+    for acting, known in ((("sampler=ddim", "calls=3", "within_box=false"), ("ddim", 3, False)), ((), None)):
+        flags = ("--acting", *acting) if acting else ()
+        answer = diffclone("evaluate", folder, "--episodes", "1", "--device", "cpu", "--json", *flags)
+        assert answer.code == 0
+        settings = json.loads(answer.out)["settings"]
+        found = tuple(settings[name] for name in ("sampler", "calls", "within_box"))
+        assert found == (known or ("dpm-solver++", 2, True))
+        assert Record.read_all(folder / "records.jsonl")[-1].settings == settings
+    # The run is what it was.
+    assert json.loads((folder / "policy" / "config.json").read_text())["method"]["calls"] == 2
+    assert (folder / "policy" / "model.safetensors").read_bytes() == weights
+
+
+@pytest.mark.parametrize(
+    ("acting", "message"),
+    [
+        ("calls=0", "calls within 1 … steps"),
+        ("calls=2000", "2000 of 1000"),
+        ("calls=few", "calls is 2, and cannot become 'few', which is no int"),
+        ("calls=2.5", "calls is 2, and cannot become 2.5, which is no int"),
+        ("within_box=1", "within_box is True, and cannot become 1, which is no bool"),
+        ("width=8", "width cannot be changed in a trained DiffusionPolicy; what can: sampler, calls"),
+        ("cals=8", "cals cannot be changed"),
+        ("calls", "an option is NAME=VALUE; it was given 'calls'"),
+    ],
+)
+def test_a_way_to_act_that_cannot_be_is_one_line(diffclone: Command, sampling: Path, acting: str, message: str) -> None:
+    before = contents(sampling)
+    refused(diffclone("evaluate", sampling, "--episodes", "1", "--device", "cpu", "--acting", acting), message)
+    assert contents(sampling) == before
+
+
+def test_an_unknown_sampler_is_one_line(sampling: Path) -> None:
+    # In a process of its own, where nothing but the command checks it.
+    command = [sys.executable, "-m", "diffclone.cli", "evaluate", str(sampling), "--acting", "sampler=ddmi"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    known = "unknown sampler 'ddmi'; known are ancestral, ddim, dpm-solver"
+    refused(Answer(done.returncode, done.stdout, done.stderr), known)
+
+
+def test_a_policy_that_does_not_sample_has_no_ways_to_act(diffclone: Command, run_folder: Path) -> None:
+    wrong = diffclone("evaluate", run_folder, "--episodes", "1", "--acting", "calls=3")
+    refused(wrong, "calls cannot be changed in a trained BC; what can: nothing")
+
+
+def test_train_on_a_part_of_the_demonstrations(diffclone: Command, tmp_path: Path) -> None:
+    whole = TASKS["maze"].demonstrations()
+    for name, flags, expected in (
+        ("episodes", ("--fraction", "0.1"), whole.subsample(0.1)),
+        ("steps", ("--fraction", "0.25", "--fraction-by", "transition"), whole.subsample(0.25, by="transition")),
+        ("noise", ("--action-noise", "0.05"), whole.with_action_noise(0.05)),
+        ("both", ("--fraction", "0.1", "--action-noise", "0.05"), whole.subsample(0.1).with_action_noise(0.05)),
+    ):
+        assert diffclone("train", "maze", *TINY, *flags, "--out", tmp_path / name).code == 0
+        data = json.loads((tmp_path / name / "run.json").read_text())["data"]
+        assert (data["fingerprint"], data["steps"]) == (expected.fingerprint, expected.num_steps)
+        assert data["fingerprint"] != whole.fingerprint
+    assert whole.subsample(0.1).num_episodes == 10
+    assert whole.subsample(0.25, by="transition").num_steps == whole.num_steps // 4
+    noise = json.loads((tmp_path / "both" / "run.json").read_text())["data"]["meta"]["action_noise"]
+    assert noise == [{"level": 0.05, "seed": 0}]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--fraction", "0"), "fraction must be above 0 and at most 1; it is 0"),
+        (("--fraction", "1.5"), "fraction must be above 0 and at most 1; it is 1.5"),
+        (("--fraction", "nan"), "fraction must be above 0 and at most 1; it is nan"),
+        (("--action-noise", "-0.1"), "the level of noise must be finite and not negative; it is -0.1"),
+        (("--action-noise", "inf"), "the level of noise must be finite and not negative; it is inf"),
+    ],
+)
+def test_a_part_that_cannot_be_is_one_line(
+    diffclone: Command, tmp_path: Path, flags: tuple[str, ...], message: str
+) -> None:
+    refused(diffclone("train", "maze", *TINY, *flags, "--out", tmp_path / "run"), message)
+    assert contents(tmp_path) == {}
+
+
+@pytest.mark.parametrize(("given", "kept"), [("auto", "auto"), ("2.5", 2.5), ("3", 3.0)])
+def test_a_coefficient_is_a_number_or_auto(diffclone: Command, tmp_path: Path, given: str, kept: float | str) -> None:
+    brief = ("--training.updates", "2", "--network.width", "8", "--guide.training.updates", "2", "--guide.width", "8")
+    flags = ("--seeds", "1", "--device", "cpu", "--no-cache", *brief, "--coefficient", given, "--ratio", "0.5")
+    assert diffclone("train", "maze", *flags, "--out", tmp_path / "run").code == 0
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())["method"]
+    assert (settings["coefficient"], settings["ratio"]) == (kept, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--coefficient", "atuo"), "FLOAT|auto"),
+        (("--coefficient", "auto", "--imitation", "0"), "against L_BC, whose weight is 0"),
+        (("--imitation", "auto"), "--imitation"),
+    ],
+)
+def test_a_coefficient_that_cannot_be_is_no_traceback(
+    diffclone: Command, tmp_path: Path, flags: tuple[str, ...], message: str
+) -> None:
+    answer = diffclone("train", "maze", *flags, "--out", tmp_path / "run")
+    assert answer.code == 2
+    assert message in " ".join(answer.err.replace("│", " ").split())
+    assert "Traceback" not in answer.err
+    assert contents(tmp_path) == {}

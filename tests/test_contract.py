@@ -192,6 +192,7 @@ def test_the_experts_pairs_cost_less_than_others(guide: str) -> None:
 @methods
 def test_the_same_draw_gives_the_same_cost(name: str) -> None:
     for guide in EVERY[name].needs().values():
+        assert isinstance(guide, Guide)
         dims, rng = Dims(3, 2), Rng([0, 1])
         weights = guide.init(dims, rng["init"])
         obs, act = rng["obs"].normal(7, 3), rng["act"].normal(7, 2)

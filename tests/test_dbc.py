@@ -1,11 +1,14 @@
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from diffclone import BC, DBC, Network
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training, fit
+from diffclone.errors import InvalidSettings
 from diffclone.methods.bc import imitation_loss
 from diffclone.model import Batch, Dims, Guide, Losses, Parts
 from diffclone.nn import MLP
@@ -124,3 +127,155 @@ def test_bc_hands_on_its_answers() -> None:
     assert losses.total.tolist() == [2.5]
     assert losses.imitated is not None
     assert torch.equal(losses.imitated, batch.obs)
+
+
+@pytest.mark.parametrize(("gate", "by_hand"), [("batch", [0.5, 0.0]), ("sample", [1.0, 0.0]), ("none", [0.5, -2.5])])
+def test_a_gate_is_each_members_own(gate: Literal["batch", "sample", "none"], by_hand: list[float]) -> None:
+    agent, expert = (torch.tensor(rows) for rows in zip(MIXED, BETTER, strict=True))
+    assert DBC(gate=gate).excess(agent, expert).tolist() == by_hand
+    assert DBC(gate=gate, subtract_expert=False).excess(agent, expert).tolist() == [2.0, 1.0]
+
+
+@pytest.mark.parametrize(("gate", "slope"), [("batch", 10.0), ("sample", 5.0), ("none", 10.0)])
+def test_a_gate_on_pairs_lets_only_the_costlier_pull(gate: Literal["batch", "sample", "none"], slope: float) -> None:
+    # Of the two pairs the second costs less than the expert's. A pair pulls by 1/2, λ is 10.
+    method = DBC(network=STRAIGHT, coefficient=10.0, imitation=0.0, guide=SizeGuide(), gate=gate)
+    assert pull(method, *MIXED) == pytest.approx(slope)
+
+
+def pull(method: DBC, agent: list[float], expert: list[float]) -> float:
+    """The gradient by the policy's bias: the sum of those by its answers."""
+    net, batch = copying_policy(), Batch(torch.tensor([agent])[..., None], torch.tensor([expert])[..., None])
+    method.loss(net, batch, Rng([0]), {"guide": nn.Identity()}).total.sum().backward()
+    assert net.out.bias.grad is not None
+    return net.out.bias.grad.item()
+
+
+# A coefficient that sets itself.
+
+AUTO = DBC(network=STRAIGHT, coefficient="auto", guide=SizeGuide())
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.5, 1.0, 3.0])
+@pytest.mark.parametrize("imitation", [1.0, 2.0])
+def test_an_auto_coefficient_by_hand(ratio: float, imitation: float) -> None:
+    # π = (3, 1), a = (1, 2): g_BC = (2, −1), as long as √5; g_DM = (1/2, 1/2), as long as √½. So λ = ρ √10.
+    by_hand = imitation * (1 + ratio * math.sqrt(10))
+    assert pull(replace(AUTO, ratio=ratio, imitation=imitation), *MIXED) == pytest.approx(by_hand)
+
+
+def test_a_guide_without_gradient_leaves_imitation_alone() -> None:
+    # π = (1, 1), a = (2, 5), and the gate is shut: g_BC = (−1, −4).
+    assert pull(AUTO, *BETTER) == -5.0
+
+
+def test_an_auto_coefficient_changes_gradients_and_no_number() -> None:
+    plain, auto = judge(replace(AUTO, coefficient=1.0), *MIXED), judge(AUTO, *MIXED)
+    assert plain == auto
+
+
+def lengths(gradient: Tensor) -> Tensor:
+    return gradient.square().sum((-2, -1), keepdim=True).sqrt()
+
+
+@pytest.mark.parametrize("away", [0.0, 0.7])
+def test_an_auto_coefficient_balances_each_member_by_itself(away: float) -> None:
+    guide = DiffusionGuide(width=8, steps=20)
+    method = DBC(network=Network(8, 2), coefficient="auto", ratio=0.3, guide=guide, gate="none", away=away)
+    dims, rng = Dims(3, 2), Rng([0, 1], dtype=torch.float64)
+    net, parts = method.init(dims, rng["init"]), {"guide": guide.init(dims, rng["guide weights"])}
+    scale = torch.tensor([1.0, 100.0]).double()[:, None, None]  # what one member loses is nothing to the other
+    batch = Batch(rng["obs"].normal(6, 3), scale * rng["act"].normal(6, 2))
+    losses = method.loss(net, batch, rng["loss"], parts)
+    found = torch.autograd.grad(losses.total.sum(), list(net.parameters()))
+
+    again = Rng([0, 1], dtype=torch.float64)["loss"]
+    s_away = batch.obs + 0.1 * again["away"].normal(6, 3)
+    acts, acts_away = net(batch.obs), net(s_away)
+    draw = guide.draw(6, dims, again["guide"])
+    bc = imitation_loss(acts, batch.act)
+    agent, elsewhere = (guide.cost(parts["guide"], s, a, draw) for s, a in ((batch.obs, acts), (s_away, acts_away)))
+    dm = (agent - guide.cost(parts["guide"], batch.obs, batch.act, draw)).mean(-1) + away * elsewhere.mean(-1)
+    (g_bc,) = torch.autograd.grad(bc.sum(), acts, retain_graph=True)
+    g_dm = torch.cat(torch.autograd.grad(dm.sum(), [acts, acts_away], retain_graph=True), -2)
+    balanced = 0.3 * lengths(g_bc) / lengths(g_dm) * g_dm
+    assert not torch.allclose(*(lengths(g_bc) / lengths(g_dm)), rtol=0.5)
+    reaching = [g_bc + balanced[..., :6, :], balanced[..., 6:, :]]
+    by_hand = torch.autograd.grad([acts, acts_away], list(net.parameters()), reaching)
+    for ours, theirs in zip(found, by_hand, strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
+DEMOS = Demonstrations.from_arrays(X, np.sin(3 * X), episode_ends=[200])
+BRIEF = Training(updates=40, batch=16, lr=1e-3)
+LEARNING = DBC(training=BRIEF, network=Network(8, 2), guide=DiffusionGuide(training=BRIEF, width=8, steps=20))
+
+
+def weights(method: BC | DBC, *seeds: int) -> Tensor:
+    net = fit(method, DEMOS, seeds=seeds, device="cpu").net
+    return torch.cat([p.detach().flatten(1) for p in net.parameters()], 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"coefficient": "auto"}, {"away": 0.5}, {"coefficient": "auto", "away": 0.5}],
+)
+def test_members_with_an_auto_coefficient_or_states_away_are_independent(change: dict[str, Any]) -> None:
+    plain = replace(LEARNING, gate="none", coefficient=30.0)
+    method = replace(plain, **change)
+    together = weights(method, 0, 1)
+    assert torch.allclose(together[1], weights(method, 1)[0], atol=1e-5)
+    assert not torch.allclose(together, weights(plain, 0, 1), atol=1e-4)
+
+
+def test_a_member_that_is_nan_leaves_the_auto_coefficient_of_the_others() -> None:
+    guide = nn.Identity()
+    agent, expert = (torch.tensor([rows] * 2)[..., None] for rows in MIXED)
+
+    def gradients(first: float) -> Tensor:
+        net = copying_policy(2)
+        with torch.no_grad():
+            net.out.weight[0] = first
+        AUTO.loss(net, Batch(agent, expert), Rng([0, 1]), {"guide": guide}).total.sum().backward()
+        assert net.out.bias.grad is not None
+        return net.out.bias.grad.flatten()
+
+    sound, poisoned = gradients(1.0), gradients(float("nan"))
+    assert poisoned[0].isnan()
+    assert sound[1] == poisoned[1]
+
+
+def test_an_auto_coefficient_has_nothing_to_balance_without_imitation() -> None:
+    with pytest.raises(InvalidSettings, match="balances the guide against L_BC, whose weight is 0"):
+        DBC(coefficient="auto", imitation=0.0)
+
+
+# Away from the expert's states.
+
+
+def test_the_cost_away_by_hand() -> None:
+    method = DBC(network=STRAIGHT, coefficient=10.0, guide=SizeGuide(), away=0.5, away_noise=0.2)
+    losses, plain = judge(method, *MIXED), judge(replace(method, away=0.0), *MIXED)
+    # The policy repeats the state, and the guide costs |a| and the draw.
+    s_away = torch.tensor(MIXED[0]) + 0.2 * Rng([0])["away"].normal(2, 1).flatten()
+    by_hand = s_away.abs().mean() + Rng([0])["guide"].normal(2).mean()
+    assert losses["L_away"] == pytest.approx(by_hand.item())
+    assert losses["total"] == pytest.approx(2.5 + 10 * (0.5 + 0.5 * by_hand.item()))
+    assert "L_away" not in plain
+    for name in ("L_BC", "L_DM", "L_agent", "L_expert"):  # what is drawn for one is not taken from another
+        assert losses[name] == plain[name]
+
+
+def test_the_policy_learns_from_states_away() -> None:
+    # λ κ / 2 from each of two states, both positive, beside the 10 of L_DM.
+    method = DBC(network=STRAIGHT, coefficient=10.0, imitation=0.0, guide=SizeGuide(), away=0.5, away_noise=0.01)
+    assert pull(method, *MIXED) == pytest.approx(10 + 5)
+
+
+def test_no_weight_on_states_away_draws_nothing_and_changes_no_bit() -> None:
+    rng = Rng([0])
+    batch = Batch(torch.ones(1, 2, 1), torch.ones(1, 2, 1))
+    DBC(network=STRAIGHT, guide=SizeGuide(), away=0.0).loss(copying_policy(), batch, rng, {"guide": nn.Identity()})
+    assert set(rng.clock.calls) == {"/guide"}
+    assert torch.equal(weights(replace(LEARNING, away=0.0, away_noise=9.0), 0, 1), weights(LEARNING, 0, 1))

@@ -1,14 +1,20 @@
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
+from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
 from diffclone import DiffusionGuide, Training
-from diffclone.diffusion import Diffusion, sigmoid_betas
-from diffclone.guides.diffusion import T_SAMPLERS
+from diffclone.diffusion import Box, Diffusion, Sampler, sigmoid_betas, visited
+from diffclone.errors import InvalidSettings
+from diffclone.guides.diffusion import T_SAMPLERS, importance, importance_weight
 from diffclone.model import Dims
 from diffclone.nn import Denoiser
 from diffclone.rng import Rng
@@ -152,3 +158,322 @@ def test_sampling_recovers_what_was_learned() -> None:
     assert done.mean().item() == pytest.approx(-1, abs=0.1)
     assert done.std().item() == pytest.approx(0.25, abs=0.08)
     assert torch.corrcoef(torch.stack([seen.flatten(), done.flatten()]))[0, 1] > 0.9
+
+
+# Samplers, on a denoiser that is known.
+
+SIGNAL = torch.cumprod(1 - sigmoid_betas(1000), 0).sqrt()
+NOISE = (1 - SIGNAL.square()).sqrt()
+MEAN, SPREAD = 0.5, 0.2
+
+
+def gaussian(x: Tensor, t: Tensor) -> Tensor:
+    """ε̂ where the samples are to be N(0.5, 0.2²) in each dimension: E[ε | x_t]."""
+    signal, noise = SIGNAL[t][..., None], NOISE[t][..., None]
+    return noise * (x - signal * MEAN) / ((signal * SPREAD) ** 2 + noise**2)
+
+
+def crooked(x: Tensor, t: Tensor) -> Tensor:
+    """Near that, but nothing that an equation would make exact."""
+    return gaussian(x, t) + 0.1 * SIGNAL[t][..., None] * (3 * x.roll(1, -1) + t[..., None] / 100).sin()
+
+
+def wild(x: Tensor, t: Tensor) -> Tensor:
+    """Far from the truth."""
+    return 2 * (5 * x).cos() + 0 * t[..., None]
+
+
+class Known(nn.Module):
+    """A denoiser that is a function, and keeps what it was asked."""
+
+    def __init__(self, function: Any):
+        super().__init__()
+        self.function = function
+        self.seen: list[Tensor] = []
+        self.steps: list[int] = []
+
+    def embed(self, t: Tensor) -> list[Tensor]:
+        return [t[..., None]]
+
+    def through(self, x: Tensor, embedded: Sequence[Tensor]) -> Tensor:
+        (t,) = embedded
+        self.seen.append(x)
+        self.steps.append(int(t))
+        return self.function(x, t[..., 0])
+
+
+def known(function: Any, size: int = 3, box: Box | None = None) -> tuple[Diffusion, Known]:
+    denoiser = Denoiser(size, 1000, 2, 1, "table", Rng([0], dtype=torch.float64))
+    diffusion, asked = Diffusion(denoiser, sigmoid_betas(1000), box), Known(function)
+    diffusion.add_module("denoiser", asked)
+    return diffusion, asked
+
+
+def random() -> Rng:
+    return Rng([0, 1], dtype=torch.float64)["sample"]
+
+
+SETTINGS: dict[str, Any] = {"trained_betas": sigmoid_betas(1000).numpy(), "timestep_spacing": "trailing"}
+
+
+def their_scheduler(sampler: Sampler) -> Any:
+    scheduler: Any
+    if sampler == "ddim":
+        scheduler = DDIMScheduler(**SETTINGS, clip_sample=False)
+    else:
+        solver: dict[str, Any] = {"algorithm_type": "dpmsolver++", "solver_order": 2, "lower_order_final": True}
+        scheduler = DPMSolverMultistepScheduler(**SETTINGS, **solver, final_sigmas_type="zero")
+    assert torch.allclose(scheduler.alphas_cumprod.double(), SIGNAL.square(), rtol=1e-4)
+    scheduler.alphas_cumprod = SIGNAL.square()  # in double precision
+    return scheduler
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation")
+@pytest.mark.parametrize("calls", [5, 10, 20, 50])
+@pytest.mark.parametrize(("sampler", "tolerance"), [("ddim", 1e-12), ("dpm-solver++", 1e-5)])
+def test_the_whole_way_of_a_sampler_is_that_of_diffusers(sampler: Sampler, tolerance: float, calls: int) -> None:
+    scheduler = their_scheduler(sampler)
+    scheduler.set_timesteps(calls)
+    diffusion, asked = known(crooked)
+    end = diffusion.sample(4, 3, random(), sampler=sampler, calls=calls)
+    assert asked.steps == scheduler.timesteps.tolist()
+    theirs = asked.seen[0]
+    assert torch.equal(theirs, random()["start"].normal(4, 3))
+    for t, ours in zip(scheduler.timesteps, [*asked.seen[1:], end], strict=True):
+        theirs = scheduler.step(crooked(theirs, t[None, None]), t, theirs).prev_sample
+        assert torch.allclose(ours, theirs, rtol=0, atol=tolerance)
+    assert (end - MEAN).abs().mean() < 0.4  # and it has come somewhere
+
+
+@pytest.mark.parametrize("sampler", ["ddim", "dpm-solver++"])
+def test_many_calls_come_to_where_the_flow_ends(sampler: Sampler) -> None:
+    diffusion, asked = known(gaussian)
+    start = random()["start"].normal(100, 3)
+    # A Gaussian is carried to a Gaussian: what lay z standard deviations from the mean still does.
+    z = (start - SIGNAL[-1] * MEAN) / ((SIGNAL[-1] * SPREAD) ** 2 + NOISE[-1] ** 2).sqrt()
+    ends = [diffusion.sample(100, 3, random(), sampler=sampler, calls=calls) for calls in (5, 10, 20, 50, 1000)]
+    gaps = torch.stack([(end - (MEAN + SPREAD * z)).abs().mean() for end in ends])
+    assert torch.all(gaps.diff() < 0)
+    assert gaps[-1] < 2e-3
+    assert len(asked.steps) == 1085
+
+
+def test_the_solver_needs_fewer_calls_than_ddim() -> None:
+    def sample(sampler: Sampler, calls: int) -> Tensor:
+        return known(gaussian)[0].sample(100, 3, random(), sampler=sampler, calls=calls)
+
+    goal = sample("ddim", 1000)
+    ddim, solver = ((sample(sampler, 50) - goal).abs().mean() for sampler in ("ddim", "dpm-solver++"))
+    assert solver < 0.6 * ddim
+
+
+def test_the_ancestral_walk_takes_every_step_and_spreads_as_it_should() -> None:
+    diffusion, asked = known(gaussian)
+    x = diffusion.sample(500, 3, random())
+    assert asked.steps == list(range(999, -1, -1))
+    assert x.mean().item() == pytest.approx(MEAN, abs=0.02)
+    assert x.std().item() == pytest.approx(SPREAD, abs=0.02)
+
+
+@given(st.integers(1, 1500).flatmap(lambda steps: st.tuples(st.just(steps), st.integers(1, steps))))
+def test_visited_steps_fall_from_the_last_one(steps_calls: tuple[int, int]) -> None:
+    steps, calls = steps_calls
+    places = torch.tensor(visited(steps, calls))
+    assert (len(places), places[0]) == (calls, steps - 1)
+    assert torch.all(places.diff() < 0)
+    assert places[-1] >= 0
+
+
+@pytest.mark.parametrize("sampler", ["ancestral", "ddim", "dpm-solver++"])
+def test_extra_steps_repeat_the_last_one_without_noise(sampler: Sampler) -> None:
+    calls = 1000 if sampler == "ancestral" else 7
+    plain = known(crooked)[0].sample(4, 3, random(), sampler=sampler, calls=calls)
+    diffusion, asked = known(crooked)
+    end = diffusion.sample(4, 3, random(), sampler=sampler, calls=calls, extra=2)
+    assert asked.steps[calls:] == [0, 0]
+    by_hand, beta = plain, sigmoid_betas(1000)[0]
+    for _ in range(2):
+        # At t = 0 the noise is √β₀.
+        by_hand = (by_hand - beta.sqrt() * crooked(by_hand, torch.zeros(1, 1, dtype=torch.int64))) / (1 - beta).sqrt()
+    assert torch.allclose(end, by_hand, rtol=1e-9)
+    assert not torch.allclose(end, plain, rtol=1e-5)
+
+
+def test_what_is_given_stands_beside_what_is_denoised() -> None:
+    given = torch.arange(16.0).double().reshape(2, 4, 2)
+
+    def denoise(x: Tensor, t: Tensor) -> Tensor:
+        return gaussian(x[..., :3], t)
+
+    diffusion, asked = known(denoise)
+    diffusion.sample(4, 3, random(), sampler="ddim", calls=3, given=given)
+    assert len(asked.seen) == 3
+    for x in asked.seen:
+        assert x.shape == (2, 4, 5)
+        assert torch.equal(x[..., 3:], given)
+
+
+BOX = ((-1.0, 0.0, -0.5), (1.0, 0.125, 0.5))
+
+
+@pytest.mark.parametrize("t", [0, 1, 300, 999])
+def test_within_the_box_the_noise_still_explains_what_is_seen(t: int) -> None:
+    diffusion, asked = known(wild, box=BOX)
+    x_t, embedded = random()["x"].normal(50, 3), asked.embed(torch.tensor([[t]]))
+    free, free_noise = diffusion.estimate(x_t, t, embedded, None, within_box=False)
+    clean, eps_hat = diffusion.estimate(x_t, t, embedded, None, within_box=True)
+    assert torch.equal(free_noise, wild(x_t, torch.tensor([[t]])))
+    assert torch.allclose(SIGNAL[t] * free + NOISE[t] * free_noise, x_t, rtol=1e-9)
+    low, high = torch.tensor(BOX, dtype=torch.float64)
+    assert torch.equal(clean, free.clamp(low, high))
+    assert torch.allclose(SIGNAL[t] * clean + NOISE[t] * eps_hat, x_t, rtol=1e-9)
+    within = (free >= low) & (free <= high)
+    assert not within.all()
+    assert torch.allclose(eps_hat[within], free_noise[within], rtol=1e-9)
+
+
+@pytest.mark.parametrize("sampler", ["ancestral", "ddim", "dpm-solver++"])
+def test_samples_are_kept_within_the_box(sampler: Sampler) -> None:
+    calls = 1000 if sampler == "ancestral" else 10
+    low, high = torch.tensor(BOX, dtype=torch.float64)
+    for within in (True, False):
+        x = known(wild, box=BOX)[0].sample(20, 3, random(), sampler=sampler, calls=calls, within_box=within)
+        assert torch.all((x >= low - 1e-9) & (x <= high + 1e-9)) == within
+
+
+# How t is drawn, and what of the gradient is kept.
+
+SHARES = (0.1, 0.2, 0.3, 0.25, 0.15)
+
+
+@pytest.mark.parametrize("scale", [1.0, 7.0])
+def test_steps_are_drawn_by_their_shares(scale: float) -> None:
+    t = importance(Rng([0, 1])["t"], 40_000, 3, 13, tuple(scale * p for p in SHARES))
+    assert t.shape == (2, 40_000)
+    for counts in (torch.bincount(row, minlength=13) for row in t):
+        assert len(counts) == 13
+        # Each fifth of the range has two steps, equally likely.
+        assert counts[3:].tolist() == pytest.approx([40_000 * p / 2 for p in SHARES for _ in range(2)], abs=20)
+        assert counts[:3].sum() == 0
+
+
+def test_the_weight_of_a_step_is_the_inverse_of_its_share() -> None:
+    # 1 / (5 p): 2, 1, 2/3, 4/5, 4/3.
+    by_hand = [2, 2, 1, 1, 2 / 3, 2 / 3, 0.8, 0.8, 4 / 3, 4 / 3]
+    for scale in (1.0, 7.0):
+        weight = importance_weight(torch.arange(3, 13), 3, 13, tuple(scale * p for p in SHARES), torch.float64)
+        assert weight.tolist() == pytest.approx(by_hand)
+
+
+def test_a_weighted_mean_is_the_mean() -> None:
+    rng, low, high = Rng([0], dtype=torch.float64), 100, 900
+
+    def function(t: Tensor) -> Tensor:
+        return (t / 1000) ** 2 + (t / 50).sin()
+
+    t = importance(rng["t"], 5000, low, high, SHARES)
+    weighted = (importance_weight(t, low, high, SHARES, torch.float64) * function(t)).mean().item()
+    stratified = function(T_SAMPLERS["stratified"](rng["t"], 5000, low, high)).mean().item()
+    exact = function(torch.arange(low, high)).mean().item()
+    assert weighted == pytest.approx(exact, abs=2e-3)
+    assert stratified == pytest.approx(exact, abs=2e-3)
+    assert function(t).mean().item() != pytest.approx(exact, abs=0.02)
+
+
+def test_the_cost_by_shares_has_the_mean_of_the_cost_by_equal_parts() -> None:
+    equal = DiffusionGuide(width=1, depth=1, steps=50, draws=20_000, t_sampling="stratified", conditioning="table")
+    shared = replace(equal, t_sampling="importance", t_shares=(0.05, 0.05, 0.1, 0.3, 0.5))
+    dims, rng = Dims(2, 1), Rng([0])
+    weights = equal.init(dims, rng["init"])
+    with torch.no_grad():
+        for parameter in weights.parameters():
+            parameter.zero_()
+        weights.denoiser.tables[0].copy_(torch.arange(50)[:, None] / 10)
+        weights.denoiser.out.weight.fill_(1)
+    # ε̂ is t / 10 in every dimension: the error is 1 + (t / 10)² in the mean over ε.
+    exact = 1 + (torch.arange(50) / 10).square().mean().item()
+    obs, act = rng["obs"].normal(2, 2), rng["act"].normal(2, 1)
+    for guide in (equal, shared):
+        cost = guide.cost(weights, obs, act, guide.draw(2, dims, rng["guide"]))
+        assert cost.flatten().tolist() == pytest.approx([exact] * 2, rel=0.02)
+    t, eps = shared.draw(2, dims, rng["guide"])
+    assert weights.error(eps * 0, t, eps).mean().item() > 1.5 * exact  # these shares prefer large t
+
+
+def test_a_weighted_mean_is_the_mean_where_parts_are_no_whole_steps() -> None:
+    t = importance(Rng([0], dtype=torch.float64)["t"], 100_000, 0, 12, SHARES)
+    weight = importance_weight(t, 0, 12, SHARES, torch.float64)
+    assert weight.mean().item() == pytest.approx(1, abs=2e-3)
+    assert (weight * t).mean().item() == pytest.approx(5.5, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"t_shares": (), "t_sampling": "importance"},
+        {"t_shares": (1.0, float("nan")), "t_sampling": "importance"},
+        {"t_sampling": "importance"},
+        {"t_shares": (0.5, 0.5)},
+        {"t_shares": (0.5, 0.5), "t_sampling": "stratified"},
+        {"t_shares": (0.5, 0.0), "t_sampling": "importance"},
+        {"t_shares": (1.5, -0.5), "t_sampling": "importance"},
+        {"t_shares": (float("nan"), 1.0), "t_sampling": "importance"},
+    ],
+)
+def test_shares_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSettings, match='t_shares are numbers above 0, for t_sampling="importance"'):
+        DiffusionGuide(**wrong)
+
+
+def test_measured_shares_are_those_of_the_gradient() -> None:
+    # A denoiser that always answers 0, without its own part of the gradient: √ᾱ_t · ε · 2 / size is what is left.
+    guide = DiffusionGuide(width=2, jacobian=False)
+    weights, rng = guide.init(Dims(2, 1), Rng([0])), Rng([0])
+    with torch.no_grad():
+        for parameter in weights.parameters():
+            parameter.zero_()
+    obs, act = rng["obs"].normal(4000, 2), rng["act"].normal(4000, 1)
+    shares = guide.gradient_shares(weights, obs, act, rng["shares"], parts=5)
+    lengths = SIGNAL.square().reshape(5, 200).mean(1).sqrt()
+    assert shares == pytest.approx((lengths / lengths.sum()).tolist(), abs=0.01)
+
+
+@pytest.mark.parametrize("jacobian", [True, False])
+def test_measured_shares_can_be_drawn_by(jacobian: bool) -> None:  # noqa: FBT001
+    guide = DiffusionGuide(width=8, jacobian=jacobian, t_low=50, t_high=950)
+    dims, rng = Dims(2, 1), Rng([0, 1])
+    weights = guide.init(dims, rng["init"])
+    obs, act = rng["obs"].normal(64, 2), rng["act"].normal(64, 1)
+    shares = guide.gradient_shares(weights, obs, act, rng["shares"], parts=6)
+    assert len(shares) == 6
+    assert sum(shares) == pytest.approx(1)
+    assert min(shares) > 0
+    t, _ = replace(guide, t_sampling="importance", t_shares=shares).draw(64, dims, rng["guide"])
+    assert t.min() >= 50
+    assert t.max() < 950
+
+
+def test_the_score_error_is_the_error_with_a_shorter_gradient() -> None:
+    diffusion, rng = make_diffusion(3, 10, members=2), random()
+    x, eps = rng["x"].normal(4, 3).requires_grad_(), rng["eps"].normal(4, 3)
+    t = torch.tensor([[0, 3, 6, 9], [9, 2, 1, 0]])
+    score = diffusion.score_error(x, t, eps)
+    assert torch.allclose(score, diffusion.error(x, t, eps), rtol=1e-12)
+    (gradient,) = torch.autograd.grad(score.sum(), x)
+    signal = diffusion.signal[t][..., None]
+    eps_hat = diffusion.denoiser(diffusion.noised(x, t, eps), t)
+    assert torch.allclose(gradient, signal * (eps_hat - eps) * 2 / 3, rtol=1e-10)
+    (whole,) = torch.autograd.grad(diffusion.error(x, t, eps).sum(), x)
+    assert not torch.allclose(gradient, whole, rtol=0.01)
+
+
+def test_a_guide_without_jacobian_judges_the_same_and_pulls_otherwise() -> None:
+    with_it, without = DiffusionGuide(width=8, steps=20), DiffusionGuide(width=8, steps=20, jacobian=False)
+    dims, rng = Dims(2, 1), random()
+    weights = with_it.init(dims, rng["init"])
+    obs, act = rng["obs"].normal(5, 2), rng["act"].normal(5, 1).requires_grad_()
+    draw = with_it.draw(5, dims, rng["guide"])
+    costs = [guide.cost(weights, obs, act, draw) for guide in (with_it, without)]
+    assert torch.allclose(*costs, rtol=1e-12)
+    pulls = [torch.autograd.grad(cost.sum(), act)[0] for cost in costs]
+    assert not torch.allclose(*pulls, rtol=0.01)

@@ -1,5 +1,6 @@
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Policy, Training, fit
-from diffclone.errors import InvalidData, InvalidFile
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Policy, Training, evaluate, fit
+from diffclone.energy import Langevin
+from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
+from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
+from diffclone.model import Method
+from diffclone.tasks import TASKS
 
 RNG = np.random.default_rng(0)
 OBS = RNG.uniform(-1, 1, (200, 3)).astype(np.float32)
@@ -220,3 +225,132 @@ def test_a_config_that_is_none_is_refused(saved: Path, content: str) -> None:
     (saved / "config.json").write_text(content)
     with pytest.raises(InvalidFile, match="policy"):
         Policy.load(saved)
+
+
+# Policies that sample.
+
+SHORT = Training(updates=30, batch=32, lr=1e-3)
+SAMPLERS: dict[str, Method[Any]] = {
+    "diffusion-policy": DiffusionPolicy(training=SHORT, width=16, depth=2, steps=50, calls=5),
+    "ibc": IBC(training=SHORT, network=Network(16, 1, "relu", "default"), samples=30),
+    "ibc-langevin": IBCLangevin(
+        training=SHORT,
+        width=16,
+        blocks=1,
+        training_walk=Langevin(steps=2),
+        walks=3,
+        walk=Langevin(steps=3),
+        last_walk=Langevin(steps=2, start=0.01),
+    ),
+}
+FREE = Demonstrations.from_arrays(OBS, ACT, episode_ends=[200])
+
+
+@pytest.fixture(scope="module", params=SAMPLERS)
+def sampling(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder to load from: a loaded policy has never been asked."""
+    folder = tmp_path_factory.mktemp("sampling") / request.param
+    fit(SAMPLERS[request.param], FREE, seeds=(5, 6), device="cpu").save(folder)
+    return folder
+
+
+def test_a_sampling_policy_draws_anew_and_a_fresh_one_draws_the_same(sampling: Path) -> None:
+    first, again = Policy.load(sampling), Policy.load(sampling)
+    answers = [first(OBS[:20]) for _ in range(3)]
+    for one, other in ((0, 1), (1, 2), (0, 2)):
+        assert np.abs(answers[one] - answers[other]).max() > 1e-3
+    for answer in answers:
+        assert np.array_equal(again(OBS[:20]), answer)
+
+
+def test_a_policy_that_does_not_sample_repeats_itself(policy: Policy) -> None:
+    assert np.array_equal(policy(OBS), policy(OBS))
+
+
+def test_members_draw_their_own_numbers_alone_or_together(sampling: Path) -> None:
+    together, (first, second) = Policy.load(sampling), (Policy.load(sampling)[member] for member in (0, 1))
+    for _ in range(2):
+        answer = together(OBS[:20])
+        assert np.allclose(answer[0], first(OBS[:20]), atol=1e-4)
+        assert np.allclose(answer[1], second(OBS[:20]), atol=1e-4)
+    # With the same weights it is the seed alone that tells two members apart.
+    twin = Policy(first.method, first.net, first.normaliser, [{"seed": 6}])
+    assert not np.allclose(twin(OBS[:20]), Policy.load(sampling)[0](OBS[:20]), atol=1e-3)
+
+
+def test_more_rows_leave_the_first_ones_as_they_are(sampling: Path) -> None:
+    few, many = Policy.load(sampling)(OBS[:3]), Policy.load(sampling)(OBS[:20])
+    assert np.allclose(few, many[:, :3], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["diffusion-policy", "ibc"])
+def test_a_member_plays_the_same_alone_or_stacked(name: str) -> None:
+    policy = fit(SAMPLERS[name], TASKS["maze"].demonstrations(), seeds=(0, 1), device="cpu")
+    together = evaluate(policy, "maze", episodes=3)
+    assert len(set(together.length.flatten())) > 1  # some rows end before others
+    alone = evaluate(policy[1], "maze", episodes=3)
+    assert np.array_equal(alone.length[0], together.length[1])
+    assert np.array_equal(alone.success[0], together.success[1])
+    assert alone.returns[0] == pytest.approx(together.returns[1], rel=1e-3)
+    assert not np.allclose(together.returns[0], together.returns[1], rtol=1e-3)
+
+
+# Other ways to act with the same weights.
+
+
+def test_acting_changes_how_it_acts_and_nothing_else() -> None:
+    policy = fit(SAMPLERS["diffusion-policy"], FREE, seeds=(5, 6), device="cpu")
+    other = policy.acting(sampler="ddim", calls=50)
+    assert other.net is policy.net
+    assert other.members == policy.members
+    assert isinstance(other.method, DiffusionPolicy)
+    assert isinstance(policy.method, DiffusionPolicy)
+    assert (other.method.sampler, other.method.calls) == ("ddim", 50)
+    assert (policy.method.sampler, policy.method.calls) == ("dpm-solver++", 5)
+    assert other.method == DiffusionPolicy(
+        training=SHORT, width=16, depth=2, steps=50, sampler="ddim", calls=50, within_box=True
+    )
+    first = policy(OBS)
+    assert np.abs(other(OBS) - first).max() > 1e-3
+    assert np.array_equal(other.acting(sampler="dpm-solver++", calls=5)(OBS), first)
+
+
+def test_a_changed_way_to_act_is_saved(sampling: Path, tmp_path: Path) -> None:
+    name = {"diffusion-policy": "calls", "ibc": "samples", "ibc-langevin": "walks"}[sampling.name]
+    changed = Policy.load(sampling).acting(**{name: 2})
+    changed.save(tmp_path / "policy")
+    again = Policy.load(tmp_path / "policy")
+    assert again.method == changed.method != Policy.load(sampling).method
+    assert np.array_equal(again(OBS), changed(OBS))
+
+
+def test_a_whole_number_may_stand_for_a_fraction() -> None:
+    changed = fit(SAMPLERS["ibc"], FREE, device="cpu").acting(noise=1).method
+    assert isinstance(changed, IBC)
+    assert type(changed.noise) is float
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "message"),
+    [
+        ("diffusion-policy", {"width": 8}, "width cannot be changed in a trained DiffusionPolicy; what can: sampler,"),
+        ("diffusion-policy", {"calls": 3, "steps": 9}, "steps cannot be changed.*sampler, calls, extra, within_box"),
+        ("diffusion-policy", {"cals": 3}, "cals cannot be changed"),
+        ("diffusion-policy", {"calls": "3"}, "calls is 5, and cannot become '3', which is no int"),
+        ("diffusion-policy", {"calls": 3.0}, "calls is 5, and cannot become 3.0, which is no int"),
+        ("diffusion-policy", {"calls": True}, "calls is 5, and cannot become True, which is no int"),
+        ("diffusion-policy", {"within_box": 1}, "within_box is True, and cannot become 1, which is no bool"),
+        ("diffusion-policy", {"calls": 0}, "calls within 1 … steps"),
+        ("diffusion-policy", {"calls": 51}, "51 of 50"),
+        ("ibc", {"counter_examples": 3}, "counter_examples cannot .*what can: samples, iterations, noise, shrink"),
+        ("ibc", {"noise": "small"}, "noise is 0.33, and cannot become 'small', which is no float"),
+        ("ibc", {"samples": 0}, "must be at least 1"),
+        ("ibc-langevin", {"walk": 3}, "walk is Langevin.*cannot become 3, which is no Langevin"),
+        ("bc", {"network": 3}, "network cannot be changed in a trained BC; what can: nothing"),
+    ],
+)
+def test_what_cannot_be_changed_is_named(name: str, wrong: dict[str, Any], message: str) -> None:
+    brief = Training(updates=1)
+    policy = fit(replace({"bc": METHOD, **SAMPLERS}[name], training=brief), FREE, device="cpu")
+    with pytest.raises(InvalidSettings, match=message):
+        policy.acting(**wrong)

@@ -47,6 +47,13 @@ def test_a_member_draws_the_same_alone_or_stacked() -> None:
             assert torch.equal(together[member], alone[0])
 
 
+@pytest.mark.parametrize(("few", "many"), [((3, 2), (50, 2)), ((3, 3), (4, 3)), ((1,), (2,)), ((2, 5, 3), (9, 5, 3))])
+def test_more_rows_leave_the_first_ones_as_they_are(few: tuple[int, ...], many: tuple[int, ...]) -> None:
+    for draw in (Rng.normal, Rng.uniform):
+        short, long = draw(Rng([0, 1])["a"], *few), draw(Rng([0, 1])["a"], *many)
+        assert torch.equal(long[:, : few[0]], short)
+
+
 def test_named_streams_differ_and_are_reproducible() -> None:
     def streams() -> list[Tensor]:
         rng = Rng([0])

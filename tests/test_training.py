@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +177,9 @@ def test_the_first_step_of_adam_is_the_learning_rate() -> None:
     assert torch.allclose(before - part.matrix, 0.01 * gradient.sign(), atol=1e-6)
 
 
-@pytest.mark.parametrize(("decay", "last"), [("linear", 1e-3 * (1 - 9 / 10)), ("constant", 1e-3)])
+@pytest.mark.parametrize(
+    ("decay", "last"), [("linear", 1e-3 * (1 - 9 / 10)), ("exponential", 1e-3 * 0.01**0.9), ("constant", 1e-3)]
+)
 def test_the_learning_rate_of_the_last_update(decay: Any, last: float) -> None:
     part, rng = make_part(replace(SHORT, decay=decay)), Rng([0, 1], path="policy")
     updates = Updates(part, {}, {}, Pairs(torch.ones(5, 2), torch.ones(5, 1)), rng)
@@ -185,6 +188,24 @@ def test_the_learning_rate_of_the_last_update(decay: Any, last: float) -> None:
     updates.run(9)
     assert part.lr.item() == pytest.approx(last)
     assert int(updates.done) == 10
+
+
+@pytest.mark.parametrize("remains", [0.01, 0.25, 1.0])
+def test_an_exponential_decay_falls_by_one_factor_to_what_remains(remains: float) -> None:
+    part, rates = make_part(replace(SHORT, decay="exponential", remains=remains)), list[float]()
+    for done in range(11):
+        part.step(torch.ones_like(part.matrix), torch.tensor(done))
+        rates.append(part.lr.item())
+    assert rates[0] == pytest.approx(1e-3)
+    assert rates[5] == pytest.approx(1e-3 * remains**0.5)
+    assert rates[10] == pytest.approx(1e-3 * remains)  # which the update after the last one would have
+    assert [b / a for a, b in pairwise(rates)] == pytest.approx([remains**0.1] * 10, rel=1e-4)
+
+
+@pytest.mark.parametrize("remains", [0.0, -0.1, 1.1, float("nan")])
+def test_a_decay_that_cannot_be_is_refused(remains: float) -> None:
+    with pytest.raises(InvalidSettings, match="remains must be above 0 and at most 1"):
+        Training(decay="exponential", remains=remains)
 
 
 def test_the_average_of_three_updates_by_hand() -> None:

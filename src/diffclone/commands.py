@@ -57,7 +57,7 @@ class Train:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto is a GPU where there is one."""
     cache: bool = True
-    """Keep trained guides for other runs, in $DIFFCLONE_CACHE or ~/.cache/diffclone."""
+    """Keep trained guides for other runs, in $DIFFCLONE_CACHE or ~/.cache/diffclone/guides."""
     tensorboard: bool = False
     """Also write losses for TensorBoard into the run's folder."""
     json: bool = False

@@ -36,7 +36,7 @@ class Augment:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto is a GPU where there is one."""
     cache: bool = True
-    """Keep the trained guide, and use one trained before, in $DIFFCLONE_CACHE or ~/.cache/diffclone."""
+    """Keep the trained guide, and use one trained before, in $DIFFCLONE_CACHE or ~/.cache/diffclone/guides."""
     json: bool = False
     """Print JSON when done."""
 

@@ -1,6 +1,6 @@
 """Denoising diffusion: the equations, once.
 
-β_t   = β_min + (β_max − β_min) · sigmoid(−6 … 6)                    t = 0 … T − 1
+β_t   = (β_min + (β_max − β_min) · sigmoid(−6 … 6)) · 1000 / T       t = 0 … T − 1, at most 0.999
 ᾱ_t   = Π_{s ≤ t} (1 − β_s),   ᾱ_{−1} = 1
 x_t   = √ᾱ_t · x + √(1 − ᾱ_t) · ε,          ε ~ N(0, I)              noising
 L     = mean over dimensions of (ε − ε̂(x_t, t))²                     denoising error
@@ -15,7 +15,6 @@ x_u   = (σ_u / σ_t) x_t − √ᾱ_u (e^{−h} − 1) D                       
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Literal, final
 
 import torch
@@ -32,8 +31,9 @@ Box = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def sigmoid_betas(steps: int) -> Tensor:
-    """β of the released code, in double precision."""
-    return BETA_MIN + (BETA_MAX - BETA_MIN) * torch.sigmoid(torch.linspace(-6, 6, steps, dtype=torch.float64))
+    """β of the released code, in double precision. Fewer steps are larger ones, so that the last is noise as well."""
+    beta = BETA_MIN + (BETA_MAX - BETA_MIN) * torch.sigmoid(torch.linspace(-6, 6, steps, dtype=torch.float64))
+    return (beta * 1000 / steps).clamp(max=0.999)
 
 
 def visited(steps: int, calls: int) -> list[int]:
@@ -142,12 +142,14 @@ class Diffusion(nn.Module):
             extra: further steps at t = 0 without fresh noise, which move a sample to where they are dense.
         """
         x = rng["start"].normal(rows, size)
-        steps = visited(len(self.beta), len(self.beta) if calls is None else calls)
+        every = len(self.beta)
+        steps = visited(every, every if calls is None or sampler == "ancestral" else calls)
+        walk = [*zip(steps, [*steps[1:], -1], strict=True), *[(0, -1)] * extra]
         # What depends on t alone is the same for all rows, and what is drawn is drawn at once.
-        embedded = self.denoiser.embed(torch.tensor(steps + [0] * extra, device=x.device)[None])
+        embedded = self.denoiser.embed(torch.tensor([t for t, _ in walk], device=x.device)[None])
         z = rng["noise"].normal(rows, len(steps) - 1, size) if sampler == "ancestral" else None
         before: tuple[int, Tensor] | None = None
-        for k, (t, u) in enumerate(pairwise([*steps, *[0] * extra, -1])):
+        for k, (t, u) in enumerate(walk):
             clean, eps_hat = self.estimate(x, t, [e[..., k : k + 1, :] for e in embedded], given, within_box=within_box)
             if sampler == "ancestral" or k >= len(steps):
                 x = self.ancestral_step(x, t, eps_hat, None if z is None or t == 0 else z[..., k, :])

@@ -7,9 +7,8 @@ a_{k+1}   = a_k − cut(η_k (½ ∂E/∂a + ν z), ±c),   within the box,  z ~
 η_k       = η_end + (η_start − η_end) (1 − k/n)²
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -33,8 +32,6 @@ class Energy(nn.Module):
     def __init__(self, net: nn.Module, dims: Dims):
         super().__init__()
         self.net = net
-        # The compiler cannot see through a gradient within a loss. (It is loaded here because that takes a second.)
-        self.slope = cast(Callable[..., Tensor], torch.compiler.disable(slope))
         like = next(net.parameters())
         for name, edge in zip(("low", "high"), dims.action_box, strict=True):
             self.register_buffer(name, torch.tensor(edge).to(like), persistent=False)
@@ -56,13 +53,12 @@ class Energy(nn.Module):
         """Actions anywhere in the box, (members, batch, several, act)."""
         return self.low + (self.high - self.low) * rng.uniform(batch, several, len(self.low))
 
-
-def slope(energy: Energy, obs: Tensor, acts: Tensor, *, differentiable: bool = False) -> Tensor:
-    """∂E/∂a at several actions a state, in their shape."""
-    with torch.enable_grad():
-        at = acts.detach().requires_grad_()
-        total = energy.of_each(obs.detach(), at).sum()
-        return torch.autograd.grad(total, at, create_graph=differentiable)[0]
+    def slope(self, obs: Tensor, acts: Tensor, *, differentiable: bool = False) -> Tensor:
+        """∂E/∂a at several actions a state, in their shape."""
+        with torch.enable_grad():
+            at = acts.detach().requires_grad_()
+            total = self.of_each(obs.detach(), at).sum()
+            return torch.autograd.grad(total, at, create_graph=differentiable)[0]
 
 
 def info_nce(positive: Costs, counter: Tensor) -> Costs:
@@ -102,6 +98,6 @@ class Langevin:
             size = self.end + (self.start - self.end) * (1 - k / self.steps) ** 2
             z = rng.normal(*acts.shape[-3:])
             # In half-widths: the slope of E along u = a / half is half times that along a.
-            step = size * (0.5 * half * energy.slope(energy, obs, acts) + self.noise * z)
+            step = size * (0.5 * half * energy.slope(obs, acts) + self.noise * z)
             acts = (acts - half * step.clamp(-self.cut, self.cut)).clamp(energy.low, energy.high)
         return acts

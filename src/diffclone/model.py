@@ -120,6 +120,11 @@ class Model(ABC, Generic[W]):
         """Whether it is fixed when what needs it is trained, or learns from that policy's answers."""
         return "before"
 
+    @property
+    def compilable(self) -> bool:
+        """Whether a compiler may have the loss: not if it takes gradients itself, which compilers get wrong."""
+        return True
+
     def needs(self) -> Mapping[str, "Model[Any]"]:
         """Other models whose weights `loss` receives by these names, in the order in which they are trained."""
         return {}

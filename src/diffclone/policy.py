@@ -71,7 +71,7 @@ class Policy:
     def choose(self, members: Sequence[int]) -> "Policy":
         """Some of the members, as a policy of their own."""
         matrix = to_matrix(self.net)[list(members)]
-        net = self.method.init(self.dims, Rng([0])["init"]).to(matrix.device, matrix.dtype)
+        net = self.method.init(self.dims, Rng([0], dtype=matrix.dtype)["init"]).to(matrix.device)
         chosen = [self.members[m] for m in members]
         return Policy(self.method, from_matrix(net, matrix), self.normaliser, chosen, self.bounds, self.data)
 
@@ -89,6 +89,7 @@ class Policy:
                 raise InvalidSettings(
                     f"{name} is {now!r}, and cannot become {value!r}, which is no {type(now).__name__}."
                 )
+            settings[name] = type(now)(value) if type(now) is float else value
         method = dataclasses.replace(self.method, **settings)
         return Policy(method, self.net, self.normaliser, self.members, self.bounds, self.data)
 
@@ -185,9 +186,9 @@ class Policy:
         _check(folder, tensors, {f"normaliser.{a}_{b}": torch.Size([sizes[a]]) for a, b in needs})
         parts = {n.removeprefix("normaliser."): t for n, t in tensors.items() if n.startswith("normaliser.")}
         normaliser, dtype = Normaliser(**parts), tensors["normaliser.obs_mean"].dtype
-        net = method.init(Dims(**sizes, box=normaliser.box), Rng([0] * len(members))["init"])
+        net = method.init(Dims(**sizes, box=normaliser.box), Rng([0] * len(members), dtype=dtype)["init"])
         _check(folder, tensors, {f"net.{name}": t.shape for name, t in net.state_dict().items()})
-        net.to(dtype).load_state_dict({n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")})
+        net.load_state_dict({n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")})
         low, high = tensors.get("bounds.low"), tensors.get("bounds.high")
         bounds = None if low is None or high is None else (low.to(device), high.to(device))
         return cls(method, net.to(device), normaliser.to(device, dtype), members, bounds, config["data"])

@@ -1,9 +1,9 @@
 """The affine map between the world's numbers and the models' numbers.
 
-    z(x)  = clamp((x − mean) / std, ±limit)     states and the guide's inputs
+    z(x)  = clamp((x − mean) / std, ±limit)     states
     z⁻¹(y) = y · std + mean                     actions
 
-    box    = the expert's range of actions, 5 % wider on each side, within the environment's bounds
+    box    = the expert's range of actions, 5 % wider on each side, where the environment lets it
 
 A dimension that never varies in the demonstrations carries no information: its z is 0, and its inverse is the mean.
 The pixels of pictures share one mean and one std: a grey means the same wherever it is seen.

@@ -122,7 +122,7 @@ def guided() -> dict[str, DBC]:
     energy = EnergyGuide(
         training=Training(updates=8000 * -(-maze.pairs // 128), lr=5e-4, decay="exponential", remains=0.99**80)
     )
-    vae = VAEGuide(training=Training(updates=100_000, lr=1e-4, decay="constant"), kl_weight=1.0)
+    vae = VAEGuide(training=Training(updates=100_000, lr=1e-4, decay="constant", clip=None), kl_weight=1.0)
     return {
         "energy": replace(policy, coefficient=0.1, guide=energy, subtract_expert=False),
         "vae": replace(policy, coefficient=1.0, guide=vae),

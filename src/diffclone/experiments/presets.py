@@ -82,7 +82,8 @@ def brief() -> Iterator[tuple[str, Preset]]:
         )
     for guide, method in guided().items():
         before = method.guide.trained == "before"
-        schedule = BRIEF_OTHER if before else replace(method.guide.training, lr=BRIEF_POLICY.lr)
+        clip = method.guide.training.clip
+        schedule = replace(BRIEF_OTHER, clip=clip) if before else replace(method.guide.training, lr=BRIEF_POLICY.lr)
         training = replace(method.training, updates=BRIEF_POLICY.updates, lr=BRIEF_POLICY.lr)
         short = replace(method, training=training, guide=replace(method.guide, training=schedule))
         yield f"maze/dbc/brief-{guide}", Preset(short, f"{about} and λ, fewer and larger updates.")

@@ -2,11 +2,12 @@
 
 x          = [s, a]
 cost(s, a) = 1/K Σ_k w(t_k) · mean over dimensions of (ε_k − ε̂(x_{t_k}, t_k))²   K draws of (t, ε)
-w(t)       = 1, or 1 / (n p_j) where t was drawn by shares p_1 … p_n of n equal parts of its range, in part j
+w(t)       = 1, or 1 / (T p(t)) where t was drawn with chance p(t), by shares of equal parts of its range
 L_diff     = E cost(s, a)                                                       over expert pairs, w = 1
 """
 
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import Literal, final
 
@@ -67,7 +68,8 @@ class DiffusionGuide(Guide[Diffusion]):
                 f"draws, depth and width must be at least 1; they are {self.draws}, {self.depth}, {self.width}."
             )
         shares = self.t_shares
-        if (shares is not None) != (self.t_sampling == "importance") or (shares and not min(shares) > 0):
+        fit = shares is None or (len(shares) > 0 and all(share > 0 for share in shares))
+        if (shares is not None) != (self.t_sampling == "importance") or not fit:
             raise InvalidSettings(
                 f't_shares are numbers above 0, for t_sampling="importance" and for nothing else; '
                 f"they are {self.t_shares} with {self.t_sampling!r}."
@@ -108,7 +110,7 @@ class DiffusionGuide(Guide[Diffusion]):
             x = x.repeat(*[1] * (x.dim() - 2), self.draws, 1)
         error = weights.error(x, *draw) if self.jacobian else weights.score_error(x, *draw)
         if self.t_shares is not None:
-            error = error * importance_weight(draw[0], self.t_low, self.t_stop, self.t_shares)
+            error = error * importance_weight(draw[0], self.t_low, self.t_stop, self.t_shares, error.dtype)
         return error.unflatten(-1, (self.draws, obs.shape[-2])).mean(-2)
 
     def gradient_shares(
@@ -169,19 +171,27 @@ def stratified(rng: Rng, rows: int, low: int, high: int) -> Steps:
 
 def importance(rng: Rng, rows: int, low: int, high: int, shares: tuple[float, ...]) -> Steps:
     """Stratified draws by shares: part j of the range gets p_j of them."""
-    p = torch.tensor(shares, dtype=rng.dtype, device=rng.device)
-    top = (p / p.sum()).cumsum(0)
-    u = (torch.arange(rows, device=rng.device) + rng.uniform(rows)) / rows * top[-1]
-    part = torch.searchsorted(top, u).clamp(max=len(shares) - 1)
-    within = 1 - (top[part] - u) / (p / p.sum())[part]
-    return (low + (high - low) * (part + within) / len(shares)).long().clamp(min=low, max=high - 1)
+    u = (torch.arange(rows, device=rng.device) + rng.uniform(rows)) / rows
+    likely = step_shares(high - low, shares, rng.device, rng.dtype)
+    return low + torch.searchsorted(likely.cumsum(0), u).clamp(max=high - low - 1)
 
 
-def importance_weight(t: Steps, low: int, high: int, shares: tuple[float, ...]) -> Tensor:
+def importance_weight(t: Steps, low: int, high: int, shares: tuple[float, ...], dtype: torch.dtype) -> Tensor:
     """w(t)."""
-    part = ((t - low) * len(shares) // (high - low)).clamp(max=len(shares) - 1)
-    p = torch.tensor(shares, device=t.device)
-    return (p.sum() / (len(shares) * p))[part]
+    likely = step_shares(high - low, shares, t.device, dtype)
+    return (1 / ((high - low) * likely))[t - low]
+
+
+@cache  # made once: a captured graph cannot fetch numbers from the CPU
+def step_shares(steps: int, shares: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The chance of each step. One that lies across a border of two parts has some of both."""
+    parts, total = len(shares), sum(shares)
+
+    def below(edge: int) -> float:
+        whole = min(int(edge * parts / steps), parts - 1)
+        return (sum(shares[:whole]) + (edge * parts / steps - whole) * shares[whole]) / total
+
+    return torch.tensor([below(k + 1) - below(k) for k in range(steps)], dtype=dtype, device=device)
 
 
 T_SAMPLERS = {"uniform": uniform, "antithetic": antithetic, "stratified": stratified}

@@ -20,7 +20,9 @@ from diffclone.shapes import Act, Costs, Obs
 @final
 @dataclass(frozen=True)
 class GANGuide(Guide[MLP]):
-    """The paper's adversarial guide. Its schedule is as long as the policy's; of `training.updates` nothing is used."""
+    """The paper's adversarial guide. It sees the policy's batches for as long as the policy is trained, so of its own
+    `training` neither `updates` nor `batch` is used.
+    """
 
     training: Training = Training(updates=20_000, lr=5e-5, decay="constant")
     width: int = 256

@@ -11,6 +11,8 @@ Beyond the paper:
     L_away   = cost(s̃, π(s̃)),   s̃ = s + σ z                                where there is no expert to imitate
     L        = L_BC + λ (L_DM + κ L_away)
     λ        = ρ ‖∂L_BC/∂π‖ / ‖∂(L_DM + κ L_away)/∂π‖                      `coefficient="auto"`, anew for each batch
+
+An auto λ is known only on the way back, so the loss that is logged has λ = 1. A weight of L_BC counts in ‖∂L_BC/∂π‖.
 """
 
 from collections.abc import Mapping
@@ -59,10 +61,21 @@ class DBC(Method[PolicyNet]):
     """σ, how far from the expert's states L_away looks, in standard deviations of the demonstrations."""
 
     def __post_init__(self) -> None:
-        if self.coefficient == "auto" and not isinstance(self.imitation, Tensor) and self.imitation == 0:
+        if self.coefficient == "auto" and bool((torch.as_tensor(self.imitation) == 0).any()):
             raise InvalidSettings(
                 "an auto coefficient balances the guide against L_BC, whose weight is 0; give a number."
             )
+
+        if self.encoder is not None and self.guide.trained == "alongside":
+            raise InvalidSettings(
+                f"{type(self.guide).__name__} learns alongside the policy, from observations as they are; "
+                "an encoder goes with guides that are trained before."
+            )
+
+    @property
+    def compilable(self) -> bool:
+        """Balanced gradients are not: PyTorch 2.11 compiles them to something else (tests/test_device.py)."""
+        return self.coefficient != "auto"
 
     def needs(self) -> Mapping[str, Model[Any]]:
         """The guide, and before it the encoder if there is one."""
@@ -136,7 +149,7 @@ class Balanced(torch.autograd.Function):
         return gradients[0], λ * gradients[1], None
 
 
-def balanced(imitated: Act, judged: Act, ratio: float) -> tuple[Tensor, Tensor]:
+def balanced(imitated: Tensor, judged: Tensor, ratio: float) -> tuple[Tensor, Tensor]:
     """The same actions, whose gradients will be balanced."""
     answers: Any = Balanced.apply(imitated, judged, ratio)
     return answers

@@ -70,7 +70,7 @@ class DiffusionPolicy(Method[Diffusion]):
             len(weights.low),
             rng,
             sampler=self.sampler,
-            calls=None if self.sampler == "ancestral" else self.calls,
+            calls=self.calls,
             given=obs,
             within_box=self.within_box,
             extra=self.extra,

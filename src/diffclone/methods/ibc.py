@@ -4,7 +4,7 @@ L_NCE  = −log [ e^{−E(s, a)} / (e^{−E(s, a)} + Σ_j e^{−E(s, ã_j)}) ]  
 π(s)   ≈ arg min_a E(s, a)
 
 The search uses no derivative. From N actions anywhere in the box, N_iter times:
-    p_i ∝ e^{−E(s, a_i)};  draw N of them by p, with replacement;  a_i ← a_i + σ z;  σ ← shrink · σ
+    p_i ∝ e^{−E(s, a_i)};  draw N of them by p, with replacement;  a_i ← a_i + σ z, within the box;  σ ← shrink · σ
 after the last look, instead of drawing, the action of the largest p is taken.
 """
 
@@ -42,6 +42,10 @@ class IBC(Method[Energy]):
     """What σ is multiplied by after each use."""
 
     def __post_init__(self) -> None:
+        if self.network.image is not None:
+            raise InvalidSettings(
+                f"IBC sees plain numbers; its network.image must be none, and is {self.network.image}."
+            )
         if self.counter_examples < 1 or self.samples < 1 or self.iterations < 1:
             raise InvalidSettings(
                 f"counter_examples, samples and iterations must be at least 1; they are "

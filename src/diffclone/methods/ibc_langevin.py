@@ -53,6 +53,11 @@ class IBCLangevin(Method[Energy]):
                 f"{self.counter_examples}, {self.walks}, {self.blocks}, {self.width}."
             )
 
+    @property
+    def compilable(self) -> bool:
+        """Walks and the slope are gradients within the loss."""
+        return False
+
     def init(self, dims: Dims, rng: Rng) -> Energy:
         """E's weights."""
         return Energy(ResidualMLP(dims.obs + dims.act, 1, self.width, self.blocks, rng), dims)
@@ -69,7 +74,7 @@ class IBCLangevin(Method[Energy]):
     def steepness(self, weights: Energy, obs: Obs, acts: Tensor) -> Scalars:
         """L_grad, one number a member."""
         half = (weights.high - weights.low) / 2
-        steep = half * weights.slope(weights, obs, acts, differentiable=True)
+        steep = half * weights.slope(obs, acts, differentiable=True)
         return (steep.abs().amax(-1) - self.margin).clamp(min=0).square().mean((-2, -1))
 
     def act(self, weights: Energy, obs: Obs, rng: Rng) -> Act:

@@ -119,7 +119,8 @@ class Updates:
         self.names: list[str] = []
         self.meter = torch.zeros(0, device=main.matrix.device)
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.compiled = torch.compile(self._judge_tape, dynamic=False) if main.compiled else None
+        compiled = main.compiled and main.model.compilable
+        self.compiled = torch.compile(self._judge_tape, dynamic=False) if compiled else None
         if self.compiled:
             torch.compiler.reset()  # each stage compiles afresh; PyTorch gives up after a few versions of one function
 

@@ -1,0 +1,68 @@
+"""What a GPU trains is what a CPU trains, as it is and compiled. Skipped where there is no GPU."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training, fit
+from diffclone.energy import Langevin
+from diffclone.guides import EnergyGuide, GANGuide, VAEGuide
+from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
+from diffclone.model import Method
+from diffclone.training import step
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+SHORT = Training(updates=80, batch=32, lr=1e-3, eps=1e-6)
+"""Two blocks and a half: what is captured is replayed. A larger eps, since Adam makes a step of any rounding error."""
+GUIDE = DiffusionGuide(training=SHORT, width=32)
+NETWORK = Network(width=32, depth=2)
+METHODS: dict[str, Method[Any]] = {
+    "bc": BC(training=SHORT, network=NETWORK),
+    "dbc": DBC(training=SHORT, network=NETWORK, guide=GUIDE, gate="none"),
+    "auto": DBC(training=SHORT, network=NETWORK, guide=GUIDE, gate="none", coefficient="auto", ratio=2.0),
+    "away": DBC(training=SHORT, network=NETWORK, guide=GUIDE, gate="none", away=0.5),
+    "auto and away": DBC(training=SHORT, network=NETWORK, guide=GUIDE, coefficient="auto", away=0.5, gate="none"),
+    "score": DBC(training=SHORT, network=NETWORK, guide=dataclasses.replace(GUIDE, jacobian=False, draws=3)),
+    "importance": DBC(
+        training=SHORT,
+        network=NETWORK,
+        gate="none",
+        guide=dataclasses.replace(GUIDE, t_sampling="importance", t_shares=(0.5, 0.3, 0.2), draws=2),
+    ),
+    "energy": DBC(training=SHORT, network=NETWORK, guide=EnergyGuide(training=SHORT, width=32), gate="none"),
+    "vae": DBC(training=SHORT, network=NETWORK, guide=VAEGuide(training=SHORT, width=32, latent=8), gate="none"),
+    "gan": DBC(training=SHORT, network=NETWORK, guide=GANGuide(training=SHORT, width=32), subtract_expert=False),
+    "ibc": IBC(training=SHORT, network=dataclasses.replace(IBC().network, width=32)),
+    "ibc-langevin": IBCLangevin(training=SHORT, width=32, blocks=1, training_walk=Langevin(steps=3)),
+    "diffusion-policy": DiffusionPolicy(training=SHORT, width=32),
+}
+
+
+def make_demos() -> Demonstrations:
+    x = np.random.default_rng(0).uniform(-1, 1, (400, 2))
+    act = np.stack([np.sin(3 * x[:, 0]), x[:, 0] * x[:, 1]], 1)
+    return Demonstrations.from_arrays(x, act, episode_ends=np.arange(50, 401, 50))
+
+
+DEMOS = make_demos()
+
+
+def trained(method: Method[Any], device: str) -> Tensor:
+    net = fit(method, DEMOS, seeds=(0, 1, 2), device=device).net
+    return torch.cat([p.detach().flatten(1) for p in net.parameters()], 1).cpu()
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["as it is", "compiled"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_gpu_trains_what_a_cpu_trains(name: str, compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001
+    monkeypatch.setattr(step, "LONG", 0 if compiled else 10**9)
+    here, there = trained(METHODS[name], "cpu"), trained(METHODS[name], "cuda")
+    moved = (
+        here - trained(dataclasses.replace(METHODS[name], training=dataclasses.replace(SHORT, updates=1)), "cpu")
+    ).norm()
+    assert (here - there).norm() < 0.02 * moved
