@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import method_tables
 import task_tables
 
 from diffclone.records import Record
@@ -131,6 +132,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "fetch-pick": lambda: task_tables.policies_table(starts="evaluation", task="fetch-pick", plain=True),
     "multimodality": task_tables.multimodality_table,
     "stepping": task_tables.stepping_table,
+    "methods": method_tables.methods_table,
+    "ablation-maze": lambda: method_tables.ablation_table("maze"),
+    "ablation-fetch-pick": lambda: method_tables.ablation_table("fetch-pick"),
+    "best": method_tables.best_table,
 }
 
 

@@ -124,3 +124,25 @@ def ablation_table(task: str) -> str:
             f"| {change} | {weight} | {100 * float(np.mean(found)):.1f} ± {spread:.1f} | {' | '.join(cells)} |"
         )
     return "\n".join(lines)
+
+
+def best_table() -> str:
+    """What was chosen on validation starts, on evaluation starts, beside BC."""
+    bundled = {TASKS[task].demonstrations().fingerprint for task in ("maze", "fetch-pick")}
+    records = evaluations("best.jsonl", "evaluation")
+    cloned = {r.data["fingerprint"]: r.results["member_success"] for r in records if r.settings["type"] == "bc"}
+    lines = [
+        "| task | demonstrations | method | success, % (95 %), seeds × episodes | p against BC | the paper |",
+        "|---|---|---|---|---|---|",
+    ]
+    for record in records:
+        settings: Any = record.settings
+        data, task = record.data["fingerprint"], record.results["task"]
+        weights = {str(m.get("coefficient", settings.get("coefficient"))).removesuffix(".0") for m in record.members}
+        ratio = f", ρ = {settings['ratio']:g}" if weights == {"auto"} else ""
+        bc = settings["type"] == "bc"
+        name = "BC" if bc else f"DBC, κ = {settings['away']:g}, λ = {', '.join(sorted(weights))}{ratio}"
+        p = "–" if bc else f"{permutation_p(record.results['member_success'], cloned[data]):.4f}"
+        whose = "bundled" if data in bundled else "the authors'"
+        lines.append(f"| {task} | {whose} | {name} | {success(record)} | {p} | {printed(record, task)} |")
+    return "\n".join(lines)

@@ -58,7 +58,7 @@ BETTER = ([1.0, 1.0], [2.0, 5.0])
 
 @pytest.mark.parametrize(("gate", "mixed", "better"), [("batch", 0.5, 0.0), ("sample", 1.0, 0.0), ("none", 0.5, -2.5)])
 def test_the_hinge_by_hand(gate: Literal["batch", "sample", "none"], mixed: float, better: float) -> None:
-    method = DBC(network=STRAIGHT, coefficient=10.0, guide=SizeGuide(), gate=gate)
+    method = DBC(network=STRAIGHT, coefficient=10.0, guide=SizeGuide(), gate=gate, away=0.0)
     first, second = judge(method, *MIXED), judge(method, *BETTER)
     assert (first["L_DM"], second["L_DM"]) == pytest.approx((mixed, better), abs=1e-6)
     # L_BC: (2² + 1²) / 2 and (1² + 4²) / 2.
@@ -70,7 +70,7 @@ def test_the_hinge_by_hand(gate: Literal["batch", "sample", "none"], mixed: floa
 
 @pytest.mark.parametrize("gate", ["batch", "sample", "none"])
 def test_without_the_experts_cost_the_agents_counts_whole(gate: Literal["batch", "sample", "none"]) -> None:
-    method = DBC(network=STRAIGHT, coefficient=2.0, guide=SizeGuide(), subtract_expert=False, gate=gate)
+    method = DBC(network=STRAIGHT, coefficient=2.0, guide=SizeGuide(), subtract_expert=False, gate=gate, away=0.0)
     draw = Rng([0])["guide"].normal(2).mean().item()
     losses = judge(method, *BETTER)
     assert losses["L_DM"] == losses["L_agent"] == pytest.approx(1.0 + draw)
@@ -78,7 +78,7 @@ def test_without_the_experts_cost_the_agents_counts_whole(gate: Literal["batch",
 
 
 def test_the_guide_alone() -> None:
-    method = DBC(network=STRAIGHT, coefficient=10.0, imitation=0.0, guide=SizeGuide())
+    method = DBC(network=STRAIGHT, coefficient=10.0, imitation=0.0, guide=SizeGuide(), away=0.0)
     losses = judge(method, *MIXED)
     assert losses["L_BC"] == 2.5
     assert losses["total"] == pytest.approx(5.0, abs=1e-5)
@@ -87,7 +87,7 @@ def test_the_guide_alone() -> None:
 def test_members_have_their_own_coefficients() -> None:
     agent, expert = (torch.tensor([rows])[..., None].expand(3, 2, 1) for rows in MIXED)
     coefficients = torch.tensor([0.0, 1.0, 10.0])
-    method = DBC(network=STRAIGHT, coefficient=coefficients, guide=SizeGuide())
+    method = DBC(network=STRAIGHT, coefficient=coefficients, guide=SizeGuide(), away=0.0)
     losses = method.loss(copying_policy(3), Batch(agent, expert), Rng([0, 1, 2]), {"guide": nn.Identity()})
     assert losses.total.tolist() == pytest.approx([2.5, 3.0, 7.5], abs=1e-5)
 
@@ -100,14 +100,14 @@ def test_agent_and_expert_are_judged_with_the_same_draw(monkeypatch: pytest.Monk
         return act.sum(-1)
 
     monkeypatch.setattr(SizeGuide, "cost", cost)
-    judge(DBC(network=STRAIGHT, guide=SizeGuide()), *MIXED)
+    judge(DBC(network=STRAIGHT, coefficient=1.0, guide=SizeGuide(), away=0.0), *MIXED)
     agent, expert = seen
     assert agent is expert
 
 
 @pytest.mark.parametrize(("agent", "expert", "slope"), [([3.0], [1.0], 10.0), ([1.0], [3.0], 0.0)])
 def test_the_guide_pulls_only_where_the_agent_costs_more(agent: list[float], expert: list[float], slope: float) -> None:
-    method = DBC(network=STRAIGHT, coefficient=10.0, imitation=0.0, guide=SizeGuide())
+    method = DBC(network=STRAIGHT, coefficient=10.0, imitation=0.0, guide=SizeGuide(), away=0.0)
     net, batch = copying_policy(), Batch(torch.tensor([agent])[..., None], torch.tensor([expert])[..., None])
     method.loss(net, batch, Rng([0]), {"guide": nn.Identity()}).total.sum().backward()
     assert net.out.bias.grad is not None
@@ -139,7 +139,7 @@ def test_a_gate_is_each_members_own(gate: Literal["batch", "sample", "none"], by
 @pytest.mark.parametrize(("gate", "slope"), [("batch", 10.0), ("sample", 5.0), ("none", 10.0)])
 def test_a_gate_on_pairs_lets_only_the_costlier_pull(gate: Literal["batch", "sample", "none"], slope: float) -> None:
     # Of the two pairs the second costs less than the expert's. A pair pulls by 1/2, λ is 10.
-    method = DBC(network=STRAIGHT, coefficient=10.0, imitation=0.0, guide=SizeGuide(), gate=gate)
+    method = DBC(network=STRAIGHT, coefficient=10.0, imitation=0.0, guide=SizeGuide(), gate=gate, away=0.0)
     assert pull(method, *MIXED) == pytest.approx(slope)
 
 
@@ -153,7 +153,7 @@ def pull(method: DBC, agent: list[float], expert: list[float]) -> float:
 
 # A coefficient that sets itself.
 
-AUTO = DBC(network=STRAIGHT, coefficient="auto", guide=SizeGuide())
+AUTO = DBC(network=STRAIGHT, coefficient="auto", guide=SizeGuide(), away=0.0)
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.5, 1.0, 3.0])
@@ -209,7 +209,13 @@ def test_an_auto_coefficient_balances_each_member_by_itself(away: float) -> None
 X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
 DEMOS = Demonstrations.from_arrays(X, np.sin(3 * X), episode_ends=[200])
 BRIEF = Training(updates=40, batch=16, lr=1e-3)
-LEARNING = DBC(training=BRIEF, network=Network(8, 2), guide=DiffusionGuide(training=BRIEF, width=8, steps=20))
+LEARNING = DBC(
+    coefficient=1.0,
+    away=0.0,
+    training=BRIEF,
+    network=Network(8, 2),
+    guide=DiffusionGuide(training=BRIEF, width=8, steps=20),
+)
 
 
 def weights(method: BC | DBC, *seeds: int) -> Tensor:

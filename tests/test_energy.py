@@ -204,10 +204,11 @@ def test_the_guide_tells_the_experts_action_from_actions_of_the_box() -> None:
     assert losses.logs["L_NCE"] is losses.total
 
 
-def test_the_guides_cost_is_the_energy() -> None:
+def test_the_guides_cost_is_the_energy_at_the_nearest_action_of_the_box() -> None:
     guide = EnergyGuide()
     draw = guide.draw(2, Dims(1, 1), Rng([0]))
-    assert guide.cost(bowl(2.0), rows(0.0, 1.0), rows(0.5, 3.0), draw).tolist() == [[0.5, 8.0]]
+    # 2 (a − s)², where 3 counts as 2, the edge of the box.
+    assert guide.cost(bowl(2.0), rows(0.0, 1.0), rows(0.5, 3.0), draw).tolist() == [[0.5, 2.0]]
 
 
 @pytest.mark.parametrize("wrong", [{"counter_examples": 0}, {"depth": 0}, {"width": 0}])

@@ -89,7 +89,7 @@ def test_the_divergence_is_that_of_torch() -> None:
 
 def test_the_same_noise_judges_agent_and_expert() -> None:
     # A policy that repeats the state, which is what the expert does: only another ε could make a difference.
-    method = DBC(network=Network(depth=0), guide=TINY, gate="none")
+    method = DBC(network=Network(depth=0), guide=TINY, gate="none", coefficient=1.0, away=0.0)
     policy, same = set_all(method.init(Dims(1, 1), Rng([0])), 1.0, [0.0]), rows(3.0, 1.0)  # pyright: ignore[reportArgumentType]
     first, second = (method.loss(policy, Batch(same, same), Rng([seed]), {"guide": tiny()}) for seed in (0, 1))
     for losses in (first, second):

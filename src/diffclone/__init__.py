@@ -2,10 +2,11 @@
 
 from diffclone.api import fit
 from diffclone.data import Demonstrations, Normaliser
+from diffclone.encoder import Encoder
 from diffclone.errors import DiffcloneError
 from diffclone.evaluation import Scores, evaluate
-from diffclone.guides import DiffusionGuide
-from diffclone.methods import BC, DBC
+from diffclone.guides import DiffusionGuide, EnergyGuide, GANGuide, VAEGuide
+from diffclone.methods import BC, DBC, IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Guide, Method, Model, Training
 from diffclone.nn import Network
 from diffclone.policy import Policy
@@ -13,10 +14,16 @@ from diffclone.policy import Policy
 __all__ = [
     "BC",
     "DBC",
+    "IBC",
     "Demonstrations",
     "DiffcloneError",
     "DiffusionGuide",
+    "DiffusionPolicy",
+    "Encoder",
+    "EnergyGuide",
+    "GANGuide",
     "Guide",
+    "IBCLangevin",
     "Method",
     "Model",
     "Network",
@@ -24,6 +31,7 @@ __all__ = [
     "Policy",
     "Scores",
     "Training",
+    "VAEGuide",
     "evaluate",
     "fit",
 ]

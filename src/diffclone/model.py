@@ -93,7 +93,7 @@ class Losses:
     """The policy's answers, for parts trained alongside it."""
 
 
-def stackable(default: float) -> Any:
+def stackable(default: float | str) -> Any:
     """A field in which the members of one stack may differ."""
     return field(default=default, metadata={"stackable": True})
 

@@ -59,6 +59,7 @@ class Appendix:
             training=self.policy(released=released),
             network=self.network,
             coefficient=self.coefficient,
+            away=0.0,
             gate="batch" if released else "sample",
             guide=self.guide(released=released),
             normalisation=self.normalisation,
@@ -118,7 +119,7 @@ def guided() -> dict[str, DBC]:
     """The paper's other guides, whose settings it gives for Maze. Policies: two hidden layers, ReLU."""
     maze = APPENDIX["maze"]
     network = Network(width=256, depth=2, activation="relu", init="default")
-    policy = DBC(training=maze.policy(), network=network)
+    policy = DBC(training=maze.policy(), network=network, away=0.0)
     energy = EnergyGuide(
         training=Training(updates=8000 * -(-maze.pairs // 128), lr=5e-4, decay="exponential", remains=0.99**80)
     )

@@ -1,7 +1,7 @@
 """An energy-based model of the expert's actions: the cost of a pair is its energy.
 
 L_NCE      = −log [ e^{−E(s, a)} / (e^{−E(s, a)} + Σ_j e^{−E(s, ã_j)}) ]          64 actions ã_j anywhere in the box
-cost(s, a) = E(s, a)
+cost(s, a) = E(s, a)                                                     a moved into the box, where E was learned
 """
 
 from dataclasses import dataclass
@@ -50,5 +50,5 @@ class EnergyGuide(Guide[Energy]):
         """An energy needs no randomness."""
 
     def cost(self, weights: Energy, obs: Obs, act: Act, draw: None) -> Costs:
-        """E."""
-        return weights(obs, act)
+        """E. Beyond the box it was never taught, and would fall without end."""
+        return weights(obs, act.clamp(weights.low, weights.high))

@@ -40,7 +40,7 @@ class DBC(Method[PolicyNet]):
     training: Training = Training(updates=20_000, lr=5e-4, eps=1e-12)
     network: Network = Network()
     """π."""
-    coefficient: Coefficient = stackable(1.0)
+    coefficient: Coefficient = stackable("auto")
     """λ, the weight of the guide. Members of one stack may differ in it. The paper's tasks have 0.2 to 30; auto
     balances the two gradients that reach the action."""
     ratio: float = 1.0
@@ -55,8 +55,8 @@ class DBC(Method[PolicyNet]):
     """Whether the expert's own cost is subtracted; if not, L_DM = L_agent."""
     gate: Literal["batch", "sample", "none"] = "batch"
     """Where max(·, 0) stands: on batch means (released code), on each pair (paper), or nowhere."""
-    away: float = 0.0
-    """κ, the weight of L_away."""
+    away: float = 1.0
+    """κ, the weight of L_away; the paper has none, 0."""
     away_noise: float = 0.1
     """σ, how far from the expert's states L_away looks, in standard deviations of the demonstrations."""
 
