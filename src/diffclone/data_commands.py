@@ -8,10 +8,13 @@ import tyro
 
 from diffclone.commands import find_demonstrations, guide_cache
 from diffclone.console import answer, bars, say
-from diffclone.errors import InvalidSettings
+from diffclone.data import Demonstrations
+from diffclone.data.formats import describe
+from diffclone.errors import InvalidData, InvalidSettings
 from diffclone.experiments import preset
 from diffclone.guides import DiffusionGuide
 from diffclone.task_commands import refuse_existing
+from diffclone.tasks import TASKS
 from diffclone.training import Progress
 
 
@@ -20,7 +23,7 @@ class Augment:
     """Add pairs that a diffusion model of the demonstrations generates, and write both as one file to train on."""
 
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
-    """A task's name, for its bundled demonstrations; or a file of demonstrations (.npz, .pt)."""
+    """A task's name, for its bundled demonstrations; or a file or folder of demonstrations (see convert)."""
     out: Path
     """The file to write (.npz). An existing file is not overwritten."""
     ratio: float = 1.0
@@ -93,3 +96,32 @@ class Augment:
                 "Choose another preset."
             )
         return guide
+
+
+@dataclass(frozen=True)
+class Convert:
+    """Write demonstrations in another format, number for number; pictures and rewards stay behind."""
+
+    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
+    """A task's name; a file (.npz, .pt, .hdf5 of robomimic or D4RL, .zarr.zip); a folder of Minari, LeRobot or zarr;
+    minari:ID or lerobot:FOLDER."""
+    out: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="OUT")]
+    """What to write: NAME.npz, NAME.hdf5 (robomimic), minari:ID-v0 or lerobot:FOLDER. Nothing is overwritten."""
+    json: bool = False
+    """Print JSON when done."""
+
+    def run(self) -> None:
+        """Do it, and read it back."""
+        demos = TASKS[self.data].demonstrations() if self.data in TASKS else Demonstrations.load(self.data)
+        say(f"{self.data} is {describe(demos)}")
+        demos.save(self.out)
+        again = Demonstrations.load(self.out)
+        if again.fingerprint != demos.fingerprint:
+            raise InvalidData(
+                f"{self.out} reads back as {again!r}, not as {demos!r}: do not use it. Please report this as a fault."
+            )
+        if self.json:
+            counts = {"episodes": again.num_episodes, "steps": again.num_steps}
+            answer({"out": self.out, **counts, "fingerprint": again.fingerprint})
+        else:
+            say(f"wrote {self.out}, {again!r}. Next: diffclone train {self.out} --out RUN")

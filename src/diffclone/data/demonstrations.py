@@ -81,27 +81,16 @@ class Demonstrations:
 
     @classmethod
     def load(cls, path: str | Path) -> "Demonstrations":
-        """Read a file; its format is known by its suffix (.npz, .pt)."""
-        from diffclone.data.formats import READERS
+        """Read a file, a folder, `minari:ID` or `lerobot:FOLDER`; `meta["understood"]` says what was found there."""
+        from diffclone.data.formats import read
 
-        path = Path(path)
-        if not path.exists():
-            raise InvalidData(f"no such file: {path}.")
-        if path.is_dir() or path.suffix not in READERS:
-            raise InvalidData(f"cannot tell the format of {path}; known are files named *{', *'.join(READERS)}.")
-        if path.stat().st_size == 0:
-            raise InvalidData(f"{path} is empty (0 bytes).")
-        arrays = READERS[path.suffix](path)
-        try:
-            return cls.from_arrays(**arrays)
-        except InvalidData as fault:
-            raise InvalidData(f"{path}: {fault}") from None
+        return read(path)
 
     def save(self, path: str | Path) -> None:
-        """Write a compressed .npz. An existing file is never replaced."""
-        from diffclone.data.formats import write_npz
+        """Write a new .npz, .hdf5 (robomimic), `minari:ID-v0` or `lerobot:FOLDER`. Nothing is ever replaced."""
+        from diffclone.data.formats import write
 
-        write_npz(self, Path(path))
+        write(self, path)
 
     @property
     def num_steps(self) -> int:
@@ -250,7 +239,7 @@ def _matrix(name: str, values: npt.ArrayLike) -> Seen:
         array = np.asarray(values)
     except ValueError:
         raise InvalidData(f"{name} must be (steps, size); its rows differ in length.") from None
-    if array.dtype == object or not np.issubdtype(array.dtype, np.number):
+    if array.dtype.kind not in "fiu":
         raise InvalidData(f"{name} must hold numbers; it holds {array.dtype}.")
     if name == "act" and array.ndim == 1:
         raise InvalidData(

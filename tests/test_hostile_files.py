@@ -1,0 +1,459 @@
+"""Files that are damaged or mean harm: one clear line or a valid result, in bounded memory and time."""
+
+import io
+import json
+import os
+import pickle
+import random
+import resource
+import shutil
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from diffclone import Demonstrations
+from diffclone.data.formats import describe
+from diffclone.data.formats.limits import FREELY, MOST, RATIO, Budget
+from diffclone.errors import DiffcloneError, InvalidData
+from test_formats import ACT, ENDS, STATE, d4rl, h5py, lerobot, minari_store, pa, parquet, robomimic, zarr, zarr_buffer
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+GROWTH_MIB, SECONDS = 1024, 5.0
+FEW, MANY = 60, 1000
+HUGE = [0, -1, 1, 2**31 - 1, 2**32, 2**40, 2**62, -(2**63), 10**30]
+ODD: list[Any] = [*HUGE, None, True, "", "../../../etc/passwd", "|O", "<f8", [], {}, [[]], "x" * 300, float("nan"), 1.5]
+
+
+class Bomb:
+    """Unpickled, it leaves a file behind."""
+
+    def __init__(self, mark: Path):
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.mark),)
+
+
+def npz(path: Path, **changes: Any) -> Path:
+    arrays: dict[str, Any] = {"obs": STATE, "act": ACT, "episode_ends": np.array(ENDS), "meta": '{"task": "maze"}'}
+    np.savez_compressed(path, **(arrays | changes))
+    return path
+
+
+def pt(path: Path, *, zipped: bool = True) -> Path:
+    done = torch.zeros(8)
+    done[[2, 3]] = 1
+    torch.save(
+        {"obs": torch.tensor(STATE), "actions": torch.tensor(ACT), "done": done},
+        path,
+        _use_new_zipfile_serialization=zipped,
+    )
+    return path
+
+
+def zarr_folder(path: Path) -> Path:
+    zarr_buffer(path)
+    return path
+
+
+def zarr_zip(path: Path) -> Path:
+    with zarr.storage.ZipStore(path, mode="w") as store:
+        zarr_buffer(store, version=3)
+    return path
+
+
+def minari_folder(path: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        return minari_store(path, patch)
+
+
+def robomimic_file(path: Path) -> Path:
+    return robomimic(path, state=STATE, goal=STATE[:, :2].astype(np.float64))
+
+
+FORMATS: dict[str, tuple[str, Callable[[Path], Path]]] = {
+    "npz": ("a.npz", npz),
+    "pt": ("a.pt", pt),
+    "pt-of-old": ("a.pt", lambda path: pt(path, zipped=False)),
+    "robomimic": ("a.hdf5", robomimic_file),
+    "d4rl": ("a.hdf5", d4rl),
+    "minari": ("store", minari_folder),
+    "lerobot": ("set", lerobot),
+    "zarr": ("a.zarr", zarr_folder),
+    "zarr-zip": ("a.zarr.zip", zarr_zip),
+}
+
+
+def damage(content: bytes, rng: random.Random) -> bytes:
+    """One of the ways in which bytes go wrong."""
+    data = bytearray(content)
+    start = rng.randrange(len(data)) if data else 0
+    way = rng.randrange(6)
+    if way == 0:
+        return bytes(data[:start])
+    if way == 1:
+        for _ in range(rng.choice([1, 2, 8, 64])):
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    elif way == 2:
+        data[start : start + rng.choice([1, 4, 32, 256])] = bytes(rng.choice([1, 8, 40]))
+    elif way == 3:
+        size = rng.choice([2, 4, 8])
+        data[start : start + size] = (rng.choice(HUGE) % 2 ** (8 * size)).to_bytes(size, "little")
+    elif way == 4:
+        data[start:start] = data[: rng.randrange(1, 200)]
+    else:
+        data[start : start + 20] = rng.randbytes(20)
+    return bytes(data)
+
+
+def damage_json(content: bytes, rng: random.Random) -> bytes:
+    """Another value somewhere in a JSON file."""
+    value = json.loads(content)
+    places: list[tuple[Any, Any]] = []
+
+    def visit(node: Any) -> None:
+        for key in list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ():
+            places.append((node, key))
+            visit(node[key])
+
+    visit(value)
+    if places:
+        node, key = rng.choice(places)
+        if isinstance(node, dict) and rng.random() < 0.2:
+            del node[key]
+        else:
+            node[key] = rng.choice(ODD)
+    return json.dumps(value).encode()
+
+
+def mutate(path: Path, rng: random.Random) -> None:
+    """Damage a file, or one of a folder's, or a folder's order."""
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    victim = rng.choice(files)
+    if path.is_dir() and rng.random() < 0.05:
+        victim.unlink()
+    elif rng.random() < 0.5 and victim.name in (".zarray", "zarr.json", "info.json", "metadata.json"):
+        victim.write_bytes(damage_json(victim.read_bytes(), rng))
+    elif rng.random() < 0.5 and path.name.endswith(".zarr.zip"):
+        rewrite_zip(path, rng)
+    else:
+        victim.write_bytes(damage(victim.read_bytes(), rng))
+
+
+def rewrite_zip(path: Path, rng: random.Random) -> None:
+    """Damage inside a sound zip, where checksums do not find it."""
+    with zipfile.ZipFile(path) as file:
+        entries = {name: file.read(name) for name in file.namelist()}
+    name = rng.choice(sorted(entries))
+    entries[name] = (damage_json if name.endswith(".json") else damage)(entries[name], rng)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for entry, content in entries.items():
+            file.writestr(entry, content)
+
+
+def survive(source: Path | str) -> str:
+    """Load, within bounds; the line that was said, or nothing."""
+    before, begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+    said = ""
+    try:
+        demos = Demonstrations.load(source)
+        assert np.isfinite(demos.obs).all()
+        assert len(demos.obs) == len(demos.act) == demos.episode_ends[-1]
+        json.dumps(demos.meta)
+        _ = demos.action_bounds
+    except DiffcloneError as fault:
+        said = str(fault)
+        assert said
+        assert len(said) < 1500
+        assert said.isprintable()
+    assert time.monotonic() - begun < SECONDS
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < GROWTH_MIB
+    return said
+
+
+def fuzz(folder: Path, name: str, count: int) -> None:
+    """Mutations of one format; beside the file nothing may appear."""
+    filename, make = FORMATS[name]
+    (folder / "good").mkdir()
+    good = make(folder / "good" / filename)
+    assert survive(good) == ""
+    work = folder / "work"
+    refused = 0
+    for number in range(count):
+        rng = random.Random(f"{name} {number}")
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        bad = work / good.name
+        _ = shutil.copytree(good, bad) if good.is_dir() else shutil.copy(good, bad)
+        mutate(bad, rng)
+        before = sorted(folder.rglob("*"))
+        refused += survive(bad) != ""
+        assert sorted(folder.rglob("*")) == before, f"mutation {number} wrote something"
+    assert refused > count // 10, "the mutations damage too little to show anything"
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_mutated_files(tmp_path: Path, name: str) -> None:
+    fuzz(tmp_path, name, FEW)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_thousand_mutated_files(tmp_path: Path, name: str) -> None:
+    fuzz(tmp_path, name, MANY)
+
+
+def npy_claiming(shape: tuple[int, ...], content: bytes = b"") -> bytes:
+    """An array's header, and not what it promises."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(buffer, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return buffer.getvalue() + content
+
+
+@pytest.mark.parametrize("shape", [(2**40, 3), (2**60, 2**60), (2**24, 8), (0, 2**62)])
+def test_npz_headers_are_not_believed(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    npz(tmp_path / "a.npz")
+    with zipfile.ZipFile(tmp_path / "b.npz", "w") as file:
+        for name in ("obs", "act", "episode_ends"):
+            file.writestr(f"{name}.npy", npy_claiming(shape))
+    assert survive(tmp_path / "b.npz")
+
+
+@pytest.mark.parametrize(
+    ("name", "inner"), [("a.npz", "obs.npy"), ("a.pt", "archive/data.pkl"), ("a.zarr.zip", "data/state/.zarray")]
+)
+def test_zip_bombs(tmp_path: Path, name: str, inner: str) -> None:
+    with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as file:
+        buffer = ("data/action/.zarray", "meta/episode_ends/.zarray")
+        for other in buffer if "zarr" in name else ("act.npy", "episode_ends.npy"):
+            file.writestr(other, npy_claiming((1, 1), bytes(4)))
+        with file.open(inner, "w") as entry:  # 320 MiB of zeros in some 300 KiB
+            entry.write(npy_claiming((5 * 2**22, 4)))
+            for _ in range(20):
+                entry.write(bytes(2**24))
+    assert "claims 320 MiB in a file of 3" in survive(tmp_path / name)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_compressions_that_hide_their_memory_are_refused(tmp_path: Path, method: int) -> None:
+    with zipfile.ZipFile(npz(tmp_path / "a.npz")) as good, zipfile.ZipFile(tmp_path / "b.npz", "w", method) as file:
+        for name in good.namelist():
+            file.writestr(name, good.read(name))
+    assert "deflate was expected" in survive(tmp_path / "b.npz")
+
+
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
+    mark, bomb = tmp_path / "mark", Bomb(tmp_path / "mark")
+    np.savez(tmp_path / "a.npz", obs=np.array([bomb]), act=ACT, episode_ends=ENDS, allow_pickle=True)
+    torch.save({"obs": bomb, "actions": torch.ones(1), "done": torch.ones(1)}, tmp_path / "a.pt")
+    (tmp_path / "b.pt").write_bytes(pickle.dumps(bomb))
+    zarr_buffer(tmp_path / "a.zarr")
+    about = json.loads((tmp_path / "a.zarr/data/state/.zarray").read_text())
+    for number, change in enumerate(
+        [{"filters": [{"id": "pickle"}]}, {"compressor": {"id": "pickle"}}, {"dtype": "|O"}]
+    ):
+        folder = tmp_path / f"{number}.zarr"
+        shutil.copytree(tmp_path / "a.zarr", folder)
+        (folder / "data/state/.zarray").write_text(json.dumps(about | change))
+        for chunk in (folder / "data/state").glob("[0-9]*"):
+            chunk.write_bytes(pickle.dumps(bomb))
+        assert survive(folder)
+    for name in ("a.npz", "a.pt", "b.pt"):
+        assert survive(tmp_path / name)
+    assert not mark.exists()
+
+
+def test_a_view_may_not_claim_more_than_its_bytes(tmp_path: Path) -> None:
+    one = torch.ones(1, 1).expand(2**33, 4)
+    torch.save({"obs": one, "actions": one, "done": one[:, 0]}, tmp_path / "a.pt")
+    assert "obs claims 256 GiB" in survive(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_hdf5_shapes_are_not_believed(tmp_path: Path, compression: str | None) -> None:
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        # Nothing is stored: the file is a few KiB and claims a terabyte.
+        file.create_dataset("actions", shape=(2**35, 8), dtype="f4", chunks=(1024, 8), compression=compression)
+        file["observations"], file["terminals"] = STATE, np.ones(8)
+    assert "/actions claims 1024 GiB in a file of" in survive(tmp_path / "a.hdf5")
+    with h5py.File(tmp_path / "b.hdf5", "w") as file:
+        file.create_dataset("actions", (2, 2), "f4", chunks=(2**27, 2), maxshape=(None, 2), compression=compression)
+        file["observations"], file["terminals"] = STATE[:2], np.ones(2)
+    assert "/actions claims 1 GiB" in survive(tmp_path / "b.hdf5")
+
+
+def test_hdf5_files_do_not_lead_to_others(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(bytes(1000))
+    d4rl(tmp_path / "outside.hdf5")
+    for name, message in (
+        ("link", "is a link"),
+        ("soft", "is a link"),
+        ("raw", "other files"),
+        ("virtual", "other files"),
+    ):
+        path = d4rl(tmp_path / f"{name}.hdf5", observations=None)
+        with h5py.File(path, "a") as file:
+            if name == "link":
+                file["observations"] = h5py.ExternalLink("outside.hdf5", "/observations")
+            elif name == "soft":
+                file["observations"] = h5py.SoftLink("/observations")
+            elif name == "raw":
+                file.create_dataset("observations", (8, 3), "f4", external=[(str(tmp_path / "secret"), 0, 96)])
+            else:
+                layout = h5py.VirtualLayout((8, 3), "f4")
+                layout[:] = h5py.VirtualSource(str(tmp_path / "outside.hdf5"), "observations", (8, 3))
+                file.create_virtual_dataset("observations", layout)
+        assert message in survive(path)
+
+
+def test_hdf5_groups_that_hold_themselves(tmp_path: Path) -> None:
+    folder = minari_folder(tmp_path)
+    with h5py.File(folder / "data/main_data.hdf5", "a") as file:
+        group = file["episode_0/observations"]
+        group["again"] = group
+    assert "levels deep" in survive(folder)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_numbers_that_are_none(tmp_path: Path, value: float) -> None:
+    wrong = STATE.astype(np.float64)
+    wrong[5, 1] = value
+    sources: list[Path] = [
+        npz(tmp_path / "a.npz", obs=wrong),
+        robomimic(tmp_path / "a.hdf5", state=wrong),
+        d4rl(tmp_path / "b.hdf5", observations=wrong),
+        lerobot(tmp_path / "set", **{"observation.state": pa.array(list(wrong))}),
+    ]
+    for source in sources:
+        assert "first in row 5, column 1" in survive(source)
+
+
+@pytest.mark.parametrize("wrong", [np.array(["text"] * 8), STATE.astype(complex), np.zeros(8, dtype="M8[s]")])
+def test_types_that_are_no_numbers(tmp_path: Path, wrong: Any) -> None:
+    assert survive(npz(tmp_path / "a.npz", act=wrong))
+    if wrong.dtype.kind == "c":
+        assert survive(d4rl(tmp_path / "a.hdf5", actions=wrong))
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        '{"action_bounds": "abc"}',
+        '{"action_bounds": [[-1], [1, 2, 3]]}',
+        '{"action_bounds": [[1, 1], [-1, -1]]}',
+        '{"action_bounds": [NaN, NaN]}',
+        '{"action_bounds": 3}',
+        '{"task": ["maze"]}',
+        '{"understood": "all"}',
+        '{"understood": {"observations": {"a": "b"}}}',
+        '{"image": ["a", 2, 3]}',
+        '{"observation_keys": [["a", -1]]}',
+        '{"observation_keys": 3}',
+        "[" * 100_000,
+        "9" * 10_000,
+        '"' + "x" * 100,
+    ],
+)
+def test_meta_that_would_be_stumbled_over_later(tmp_path: Path, meta: str) -> None:
+    assert "meta" in survive(npz(tmp_path / "a.npz", meta=meta))
+
+
+def test_zarr_chunks_are_not_believed(tmp_path: Path) -> None:
+    import numcodecs
+
+    codecs: dict[str, Any] = {"blosc": numcodecs.Blosc(), "zstd": numcodecs.Zstd(), "gzip": numcodecs.GZip()}
+    for name, codec in codecs.items():
+        zarr_buffer(tmp_path / f"{name}.zarr", compressors=codec)
+        for size in (2**28, 4):  # too long, too short
+            chunk = codec.encode(np.zeros(size, dtype=np.uint8))
+            (tmp_path / f"{name}.zarr/data/state/0.0").write_bytes(chunk)
+            said = survive(tmp_path / f"{name}.zarr")
+            assert "state/0.0 holds" in said or "buffer too small" in said
+
+
+@pytest.mark.parametrize(
+    "change", [{"shape": [2**40, 3]}, {"chunks": [1, 2**40]}, {"shape": [2**24, 1], "chunks": [1, 1]}]
+)
+def test_zarr_shapes_are_not_believed(tmp_path: Path, change: dict[str, Any]) -> None:
+    zarr_buffer(tmp_path / "a.zarr")
+    path = tmp_path / "a.zarr/data/state/.zarray"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert "claims" in survive(tmp_path / "a.zarr")
+
+
+def test_names_in_a_zip_that_leave_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    zarr_zip(tmp_path / "good.zarr.zip")
+    with (
+        zipfile.ZipFile(tmp_path / "good.zarr.zip") as good,
+        zipfile.ZipFile(tmp_path / "inner" / "a.zarr.zip", "w") as file,
+    ):
+        for name in good.namelist():
+            file.writestr(f"../../{name}", good.read(name))
+    before = sorted(tmp_path.rglob("*"))
+    survive(tmp_path / "inner" / "a.zarr.zip")
+    assert sorted(tmp_path.rglob("*")) == before
+    for source in ("minari:../../etc-v0", "minari:/etc", "lerobot:../../../etc", "lerobot:/etc"):
+        assert survive(source)
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    zarr_buffer(tmp_path / "a.zarr")
+    places = [
+        ("a.npz", "is empty"),
+        ("a.zarr/data/state/0.0", ""),
+        ("store/mine/test-v0/data/main_data.hdf5", "no such file"),
+        ("set/data/chunk-000/file-000.parquet", ""),
+    ]
+    minari_folder(tmp_path / "store")
+    lerobot(tmp_path / "set")
+    for (name, message), source in zip(places, ("a.npz", "a.zarr", "store/mine/test-v0", "set"), strict=True):
+        (tmp_path / name).unlink(missing_ok=True)
+        os.mkfifo(tmp_path / name)
+        assert message in survive(tmp_path / source)
+
+
+def test_json_that_grows_when_parsed(tmp_path: Path) -> None:
+    bomb = '{"a": [' + "[]," * 8_000_000 + "[]]}"
+    lerobot(tmp_path / "set")
+    (tmp_path / "set/meta/info.json").write_text(bomb)
+    for source in (npz(tmp_path / "a.npz", meta=bomb), tmp_path / "set"):
+        assert "letters; 16777216 are read at most" in survive(source)
+
+
+def test_names_in_a_file_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
+        file.writestr("\x1b[2Jgone\n" + "x" * 5000, b"")
+    said = survive(tmp_path / "a.npz")
+    assert "gone" in said
+    assert "\x1b" not in said
+    hostile = robomimic(tmp_path / "a.hdf5", **{"\x1b[2J\n": STATE})
+    assert describe(Demonstrations.load(hostile)).isprintable()
+
+
+def test_parquet_that_repeats_one_number_is_bounded(tmp_path: Path) -> None:
+    folder = lerobot(tmp_path / "set")
+    # 320 MiB of zeros, and as many indices, in some 100 KiB: the file is told by its rows, as they are read.
+    zero = pa.array(np.zeros(2**20, dtype=np.int64))
+    table = pa.table({"action": zero.cast(pa.float64()), "episode_index": zero, "frame_index": zero})
+    with parquet.ParquetWriter(folder / "data/chunk-000/file-000.parquet", table.schema, compression="zstd") as file:
+        for _ in range(40):
+            file.write_table(table)
+    assert "may hold 256 MiB at most" in survive(folder)
+
+
+def test_the_budget() -> None:
+    assert Budget("a", 10).allowed == FREELY
+    assert Budget("a", FREELY).allowed == RATIO * FREELY
+    assert Budget("a", MOST).allowed == MOST
+    budget = Budget("a", 0)
+    budget.take("x", (FREELY // 8, 4), 2)
+    with pytest.raises(InvalidData, match=r"a: x claims 4 bytes in a file of 0 bytes, which may hold 256 MiB at most"):
+        budget.take("x", (2, 1), 2)
