@@ -1,0 +1,387 @@
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from diffclone.data import Demonstrations
+from diffclone.errors import InvalidFile, InvalidSettings
+from diffclone.guides import DiffusionGuide
+from diffclone.inspect_commands import Inspect
+from diffclone.inspection import CHECKS, SEVERITIES, Finding, find_faults, rank_episodes, understood
+from diffclone.inspection.actions import misaligned
+from diffclone.methods import BC, DBC
+from diffclone.model import Training
+from diffclone.nn import Network
+from diffclone.runs import train_run
+from diffclone.tasks import TASKS
+
+Episode = tuple[npt.NDArray[Any], npt.NDArray[Any]]
+BOUNDS = {"action_bounds": [[-8.0, -8.0], [8.0, 8.0]]}
+
+
+def drive(seed: int, length: int = 60) -> Episode:
+    """A cart that is pushed to its goal by a somewhat noisy hand: place, speed and goal; the push."""
+    rng = np.random.default_rng(seed)
+    place, speed, goal = rng.normal(0, 2, 2), np.zeros(2), rng.normal(0, 2, 2)
+    obs, act = np.empty((length, 6)), np.empty((length, 2))
+    for t in range(length):
+        push = 0.6 * (goal - place) - 1.2 * speed + rng.normal(0, 0.2, 2)
+        obs[t], act[t] = [*place, *speed, *goal], push
+        speed = speed + 0.1 * push
+        place = place + 0.1 * speed
+    return obs, act
+
+
+def demonstrations(episodes: Sequence[Episode], meta: dict[str, Any] | None = None) -> Demonstrations:
+    obs, act = (np.concatenate(parts) for parts in zip(*episodes, strict=True))
+    return Demonstrations.from_arrays(obs, act, episode_ends=np.cumsum([len(o) for o, _ in episodes]), meta=meta)
+
+
+def good(count: int = 30) -> list[Episode]:
+    return [drive(seed) for seed in range(count)]
+
+
+def each(change: Callable[[npt.NDArray[Any], npt.NDArray[Any]], Episode]) -> Demonstrations:
+    """The good set with a fault in every episode."""
+    return demonstrations([change(obs, act) for obs, act in good()], BOUNDS)
+
+
+def with_columns(obs: npt.NDArray[Any], *columns: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.column_stack([obs, *columns])
+
+
+def forked() -> Demonstrations:
+    """The same states, and half of the episodes do the opposite."""
+    line = np.linspace(0, 1, 50)
+    rng = np.random.default_rng(0)
+    return demonstrations(
+        [
+            (np.stack([line, line**2], 1) + rng.normal(0, 1e-3, (50, 2)), np.full((50, 1), float(sign)) + line[:, None])
+            for sign in [1, -1] * 10
+        ]
+    )
+
+
+def turning(obs: npt.NDArray[Any], act: npt.NDArray[Any]) -> Episode:
+    angle = np.cumsum(np.full(len(obs), 0.25)) + obs[0, 0]
+    return with_columns(obs, (angle + np.pi) % (2 * np.pi) - np.pi), act
+
+
+def joined(first: Episode, second: Episode) -> Episode:
+    return np.concatenate([first[0], second[0]]), np.concatenate([first[1], second[1]])
+
+
+def frozen(obs: npt.NDArray[Any], act: npt.NDArray[Any]) -> Episode:
+    return joined((obs, act), (np.repeat(obs[-1:], 20, 0), np.zeros((20, 2))))
+
+
+def pictures(blank: int = 0) -> Demonstrations:
+    shots = np.random.default_rng(0).integers(0, 256, (600, 48), dtype=np.uint8)
+    shots[:blank] = 7
+    act = np.random.default_rng(1).normal(size=(600, 2))
+    return Demonstrations.from_arrays(shots, act, episode_ends=np.arange(1, 13) * 50)
+
+
+FAULTS: dict[str, tuple[str, str, str, Callable[[], Demonstrations]]] = {
+    "few pairs": ("too_little_data", "problem", "obs", lambda: demonstrations([drive(0, 8)])),
+    "few episodes": ("too_little_data", "warning", "episode", lambda: demonstrations([drive(0, 600)])),
+    "a broken episode": ("tiny_episodes", "warning", "episode 30", lambda: demonstrations([*good(), drive(99, 3)])),
+    "a flag at every step": (
+        "tiny_episodes",
+        "problem",
+        "episode",
+        lambda: demonstrations([drive(seed, 1) for seed in range(300)]),
+    ),
+    "a copy": ("duplicate_episodes", "warning", "episode 30", lambda: demonstrations([*good(), drive(3)])),
+    "nearly a copy": (
+        "duplicate_episodes",
+        "warning",
+        "episode 30",
+        lambda: demonstrations([*good(), (drive(3)[0] + 1e-5, drive(3)[1])]),
+    ),
+    "mostly copies": ("duplicate_episodes", "problem", "episode", lambda: demonstrations([*good(10), *good(10)])),
+    "waiting": ("frozen_stretches", "warning", "episode 0, 1, 2, 3, 4, 5, 6, 7 … (30 in all)", lambda: each(frozen)),
+    "an end unmarked": (
+        "jumps",
+        "warning",
+        "episode 30",
+        lambda: demonstrations([*good(), joined(drive(40), drive(41))]),
+    ),
+    "no sight": ("constant_observations", "problem", "obs", lambda: each(lambda o, a: (np.ones_like(o), a))),
+    "a dead sensor": (
+        "constant_observations",
+        "note",
+        "obs 6",
+        lambda: each(lambda o, a: (with_columns(o, np.full(len(o), 3.3)), a)),
+    ),
+    "lens cap": ("blank_pictures", "warning", "episode 0", lambda: pictures(blank=5)),
+    "a sensor twice": (
+        "duplicated_observations",
+        "warning",
+        "obs 6",
+        lambda: each(lambda o, a: (with_columns(o, 3 - 2 * o[:, 1]), a)),
+    ),
+    "the answer": ("leaked_actions", "problem", "obs 6", lambda: each(lambda o, a: (with_columns(o, 2 * a[:, 1]), a))),
+    "the last answer": (
+        "leaked_actions",
+        "note",
+        "obs 6",
+        lambda: each(lambda o, a: (with_columns(o, np.append(0, a[:-1, 1])), a)),
+    ),
+    "a raw counter": (
+        "different_scales",
+        "warning",
+        "obs 6",
+        lambda: each(lambda o, a: (with_columns(o, 1e7 * o[:, 0] ** 2), a)),
+    ),
+    "degrees": (
+        "degrees",
+        "note",
+        "obs 6",
+        lambda: each(lambda o, a: (with_columns(o, 170 * np.tanh(o[:, 0]), 1.5 * np.tanh(o[:, 1])), a)),
+    ),
+    "turns": ("wrapping_angles", "warning", "obs 6", lambda: each(turning)),
+    "paralysed": ("constant_actions", "problem", "act", lambda: each(lambda o, a: (o, 0 * a))),
+    "an unused motor": ("constant_actions", "note", "act 1", lambda: each(lambda o, a: (o, a * [1, 0]))),
+    "a motor twice": ("constant_actions", "note", "act 1", lambda: each(lambda o, a: (o, a[:, [0, 0]]))),
+    "a switch": (
+        "saturated_actions",
+        "note",
+        "act 1",
+        lambda: each(lambda o, a: (o, np.column_stack([a[:, 0], a[:, 1] > 0]))),
+    ),
+    "cut off": ("saturated_actions", "warning", "act 0, 1", lambda: each(lambda o, a: (o, a.clip(-0.3, 0.3)))),
+    "at the bounds": ("saturated_actions", "note", "act 0, 1", lambda: each(lambda o, a: (o, (40 * a).clip(-8, 8)))),
+    "another unit": ("actions_and_bounds", "problem", "act 0, 1", lambda: each(lambda o, a: (o, 1000 * a))),
+    "beyond": ("actions_and_bounds", "note", "act 0, 1", lambda: each(lambda o, a: (o, 4 * a))),
+    "a finer unit": ("actions_and_bounds", "warning", "act 0, 1", lambda: each(lambda o, a: (o, a / 1000))),
+    "actions late": ("misaligned", "warning", "all", lambda: each(lambda o, a: (o[1:], a[:-1]))),
+    "actions early": ("misaligned", "warning", "all", lambda: each(lambda o, a: (o[:-1], a[1:]))),
+    "two minds": ("contradictory_actions", "warning", "act", forked),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found_by_its_check(fault: str) -> None:
+    check, severity, where, make = FAULTS[fault]
+    (found,) = (function for function in CHECKS if function.__name__ == check)
+    findings = found(make())
+    assert all(finding.check == check for finding in findings)
+    assert severity in {finding.severity for finding in findings}, findings
+    assert any(finding.where.startswith(where) for finding in findings), findings
+    assert all(finding.what and finding.advice.endswith(".") for finding in findings)
+
+
+def test_every_check_has_a_fault_that_it_finds() -> None:
+    assert {check for check, *_ in FAULTS.values()} == {check.__name__ for check in CHECKS}
+
+
+def test_good_demonstrations_have_no_findings() -> None:
+    assert find_faults(demonstrations(good(), BOUNDS)) == []
+    assert find_faults(demonstrations(good())) == []
+    assert find_faults(pictures()) == []
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_bundled_demonstrations_raise_no_alarm(task: str) -> None:
+    findings = find_faults(TASKS[task].demonstrations())
+    assert {finding.severity for finding in findings} <= {"note"}, findings
+
+
+@pytest.mark.parametrize("shift", [-1, 1])
+@pytest.mark.parametrize("task", ["maze", "fetch-pick", "hand-rotate", "spiral"])
+def test_a_shift_is_seen_in_bundled_demonstrations(task: str, shift: int) -> None:
+    episodes = [(o, a) for o, a in TASKS[task].demonstrations().episodes() if len(o) > 3]
+    shifted = [(o[1:], a[:-1]) if shift == 1 else (o[:-1], a[1:]) for o, a in episodes]
+    findings = [finding for finding in find_faults(demonstrations(shifted)) if finding.check == "misaligned"]
+    assert len(findings) == 1
+    assert ("late: shift" if shift == 1 else "early") in findings[0].advice
+
+
+def test_an_answer_to_a_shaken_world_is_not_taken_for_a_shift() -> None:
+    # The next action tells where chance has moved the world, since it answers to that.
+    rng = np.random.default_rng(0)
+    episodes: list[Episode] = []
+    for _ in range(20):
+        place = np.zeros((80, 2))
+        for t in range(79):
+            place[t + 1] = 0.9 * place[t] + rng.normal(0, 1, 2)
+        episodes.append((place, -place + rng.normal(0, 0.01, place.shape)))
+    assert find_faults(demonstrations(episodes)) == []
+
+
+def follow(seed: int, share: float) -> Episode:
+    """An arm that goes a share of the way to its target in each step; the targets run smoothly."""
+    rng = np.random.default_rng(seed)
+    knots = rng.normal(0, 1, (7, 3))
+    target = np.stack([np.interp(np.linspace(0, 6, 200), np.arange(7), k) for k in knots.T], 1)
+    target += rng.normal(0, 0.005, target.shape)
+    place = target[:1].repeat(200, 0)
+    for t in range(199):
+        place[t + 1] = place[t] + share * (target[t] - place[t]) + rng.normal(0, 0.001, 3)
+    return place, target
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6])
+def test_targets_that_are_followed_are_not_taken_for_a_shift(share: float) -> None:
+    episodes = [follow(seed, share) for seed in range(20)]
+    assert not misaligned(demonstrations(episodes))
+    assert misaligned(demonstrations([(o[1:], a[:-1]) for o, a in episodes]))[0].advice.count("late")
+    assert misaligned(demonstrations([(o[:-1], a[1:]) for o, a in episodes]))[0].advice.count("early")
+
+
+def test_the_next_place_as_the_action_is_fine() -> None:
+    episodes = [follow(seed, 0.5)[0] for seed in range(20)]
+    findings = find_faults(demonstrations([(place[:-1], place[1:]) for place in episodes]))
+    assert {finding.severity for finding in findings} <= {"note"}, findings
+
+
+def test_findings_are_told_the_gravest_first() -> None:
+    findings = find_faults(demonstrations([drive(0, 8)]))
+    ranks = [SEVERITIES.index(finding.severity) for finding in findings]
+    assert len(ranks) > 1
+    assert ranks == sorted(ranks)
+
+
+def test_many_places_are_counted() -> None:
+    assert Finding("note", "c", "w", "a", "obs", tuple(range(20))).where == "obs 0, 1, 2, 3, 4, 5, 6, 7 … (20 in all)"
+    assert Finding("note", "c", "w", "a").where == "all"
+
+
+def test_the_strange_episode_comes_first() -> None:
+    episodes = good(40)
+    episodes[17] = (episodes[17][0] + 4, -episodes[17][1])
+    unlike = rank_episodes(demonstrations(episodes))
+    assert unlike.order[0] == 17
+    assert sorted(unlike.order.tolist()) == list(range(40))
+    again = rank_episodes(demonstrations(episodes))
+    assert (again.score == unlike.score).all()
+
+
+def test_one_episode_is_as_unlike_as_it_gets() -> None:
+    assert rank_episodes(demonstrations([drive(0)])).score.tolist() == [0]
+
+
+@given(
+    steps=st.integers(1, 40),
+    sizes=st.tuples(st.integers(1, 4), st.integers(1, 3)),
+    values=st.sampled_from([0.0, 1e-30, 1.0, 1e30]),
+    kind=st.sampled_from([np.uint8, np.float32]),
+    data=st.data(),
+)
+@settings(max_examples=80, deadline=None)
+def test_whatever_is_valid_can_be_inspected(
+    steps: int, sizes: tuple[int, int], values: float, kind: type[np.number], data: st.DataObject
+) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 9)))
+    ends = sorted({*data.draw(st.lists(st.integers(1, steps), max_size=5)), steps})
+    obs: Any = rng.integers(0, 3, (steps, sizes[0])).astype(kind)
+    act = values * rng.integers(-1, 2, (steps, sizes[1]))
+    scaled = obs if kind is np.uint8 else obs * np.float32(values)
+    ends_of_actions = ([[-1.0] * sizes[1], [1.0] * sizes[1]], [-1.0, 1.0], [-np.inf, np.inf], [0.0, 0.0])
+    bounds = data.draw(st.sampled_from([{}, *({"action_bounds": pair} for pair in ends_of_actions)]))
+    demos = Demonstrations.from_arrays(scaled, act, episode_ends=ends, meta=bounds)
+    with np.errstate(all="raise", under="ignore"):
+        findings, unlike = find_faults(demos), rank_episodes(demos)
+    assert all(np.isfinite(v).all() for v in (unlike.score, unlike.summary, unlike.distance))
+    assert all("nan" not in finding.what for finding in findings)
+
+
+def test_a_hundred_thousand_steps_take_seconds() -> None:
+    rng = np.random.default_rng(0)
+    obs = rng.standard_normal((100_000, 50), dtype=np.float32).cumsum(0)
+    demos = Demonstrations.from_arrays(obs, rng.standard_normal((100_000, 8)), episode_ends=np.arange(1, 501) * 200)
+    begun = time.perf_counter()
+    find_faults(demos)
+    rank_episodes(demos)
+    assert time.perf_counter() - begun < 10  # about a quarter of that on one free core
+
+
+def test_what_the_reader_says_is_passed_on() -> None:
+    demos = demonstrations(good(5), {"understood": {"keys": ["a", "b"]}, "source": "there"})
+    told = understood(demos)
+    assert told["reader"] == {"keys": ["a", "b"]}
+    assert told["source"] == "there"
+    assert told["episodes"] == 5
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.npz"
+    demonstrations([*good(9), drive(3)], {**BOUNDS, "source": "<i>there</i> [/red]"}).save(path)
+    return path
+
+
+def test_inspect_prints_tables_and_writes_a_page(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = file.with_name("page.html")
+    Inspect(str(file), page=page).run()
+    said = capsys.readouterr()
+    for words in ("What was understood", "[/red]", "obs 5", "-8 … 8", "warning", "episode 9", "most unlike"):
+        assert words in said.out
+    assert "0 problems, 1 warning, 0 notes" in said.err
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<svg") == 5
+    assert "<script" not in text
+    assert 'src="' not in text
+    assert "<i>there" not in text
+    assert "prefers-color-scheme: dark" in text
+    assert "Leave them out" in text
+
+
+def test_inspect_answers_in_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Inspect(str(file), json=True).run()
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["understood"]["steps"] == 600
+    assert len(answer["ranges"]["obs"]["low"]) == 6
+    assert answer["findings"][0]["places"] == [9]
+    assert sorted(e["episode"] for e in answer["episodes"]) == list(range(10))
+
+
+def test_a_page_of_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pictures(blank=2).save(tmp_path / "pictures.npz")
+    Inspect(str(tmp_path / "pictures.npz"), page=tmp_path / "page.html").run()
+    assert "pictures" in capsys.readouterr().out
+    assert "mean grey" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_nothing_is_overwritten_and_a_page_is_html(file: Path) -> None:
+    file.with_name("there.html").touch()
+    with pytest.raises(InvalidSettings, match="not overwritten"):
+        Inspect(str(file), page=file.with_name("there.html")).run()
+    with pytest.raises(InvalidSettings, match=r"ends in \.pdf"):
+        Inspect(str(file), page=Path("page.pdf")).run()
+
+
+def test_a_guide_ranks_episodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training, network = Training(updates=64, batch=32), Network(width=16)
+    method = DBC(training=training, network=network, guide=DiffusionGuide(training=training, width=16, depth=2))
+    train_run(tmp_path / "dbc", method, demonstrations(good()), task=None, seeds=[0], device="cpu")
+    episodes = good(8)
+    episodes[5] = (episodes[5][0] + 6, -4 * episodes[5][1])
+    demonstrations(episodes).save(tmp_path / "mine.npz")
+    Inspect(str(tmp_path / "mine.npz"), run_folder=tmp_path / "dbc", json=True).run()
+    ranked = json.loads(capsys.readouterr().out)["episodes"]
+    assert ranked[0]["episode"] == 5
+    assert ranked[0]["cost"] > ranked[1]["cost"]
+    Inspect(str(tmp_path / "mine.npz"), run_folder=tmp_path / "dbc").run()
+    assert "guide's cost" in capsys.readouterr().out
+
+    train_run(
+        tmp_path / "bc",
+        BC(training=training, network=network),
+        demonstrations(good()),
+        task=None,
+        seeds=[0],
+        device="cpu",
+    )
+    with pytest.raises(InvalidSettings, match="BC with nothing beside it"):
+        Inspect(str(tmp_path / "mine.npz"), run_folder=tmp_path / "bc").run()
+    with pytest.raises(InvalidFile, match="not a run"):
+        Inspect(str(tmp_path / "mine.npz"), run_folder=tmp_path).run()
