@@ -1,0 +1,253 @@
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Encoder, EnergyGuide, Network, Normaliser
+from diffclone.conformal import PARTS, Calibration, conformal_threshold, episodes_needed
+from diffclone.diffusion import Diffusion
+from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
+from diffclone.model import Dims
+from diffclone.monitor import LEVELS, ROWS, WEIGHTS, Monitor, judging_parts
+from diffclone.rng import Rng
+
+OBS, ACT = 3, 2
+GUIDE = DiffusionGuide(width=16, depth=2, steps=50)
+DEMOS = Demonstrations.from_arrays(
+    np.random.default_rng(0).normal(2, 3, (60, OBS)),
+    np.random.default_rng(1).uniform(-1, 1, (60, ACT)),
+    episode_ends=[20, 25, 60],
+)
+NORMALISER = Normaliser.from_demonstrations(DEMOS)
+METHOD = DBC(guide=GUIDE)
+
+
+def weights(seed: int = 0, guide: DiffusionGuide = GUIDE) -> Diffusion:
+    return guide.init(Dims(OBS, ACT), Rng([seed])["init"])
+
+
+def constant(value: float) -> Diffusion:
+    """A denoiser that always answers the same."""
+    net = weights()
+    with torch.no_grad():
+        net.denoiser.out.weight.zero_()
+        net.denoiser.out.bias.fill_(value)
+    return net
+
+
+def calibration(monitor: Monitor, **changes: Any) -> Calibration:
+    guide, source = monitor.fingerprint, {"task": "maze"}
+    known = Calibration(0.1, 9, state=1.0, action=2.0, both=1.5, member=0, guide=guide, source=source)
+    return dataclasses.replace(known, **changes)
+
+
+MONITOR = Monitor(GUIDE, weights(), NORMALISER)
+
+
+# The score.
+
+
+def test_draws_are_stratified_and_come_with_both_signs() -> None:
+    t, eps = MONITOR.draws
+    assert t.shape == (2 * LEVELS,)
+    assert torch.equal(t[:LEVELS], t[LEVELS:])
+    assert torch.equal(eps[:LEVELS], -eps[LEVELS:])
+    parts = (t[:LEVELS].double() + 1) / GUIDE.steps * LEVELS
+    assert bool((parts - torch.arange(LEVELS) > 0).all())
+    assert bool((parts - torch.arange(LEVELS) < 1 + 2 * LEVELS / GUIDE.steps).all())
+
+
+def test_a_constant_answer_by_hand() -> None:
+    # With ε and −ε the cross terms cancel: mean of (±ε − c)² = ε² + c².
+    monitor = Monitor(GUIDE, constant(0.5), NORMALISER)
+    squares = monitor.draws[1][:LEVELS].double().square().mean(0).numpy()
+    score = monitor.score(DEMOS.obs[0], DEMOS.act[0])
+    assert score.state == pytest.approx(squares[:OBS].mean() + 0.25, rel=1e-5)
+    assert score.action == pytest.approx(squares[OBS:].mean() + 0.25, rel=1e-5)
+    assert score.both == pytest.approx(squares.mean() + 0.25, rel=1e-5)
+
+
+def test_both_is_the_denoising_error_and_the_parts_make_it_up() -> None:
+    obs, act = DEMOS.obs[:7], DEMOS.act[:7]
+    score = MONITOR.score(obs, act)
+    s, a = NORMALISER.normalise_obs(torch.tensor(obs)), NORMALISER.normalise_act(torch.tensor(act))
+    t, eps = MONITOR.draws
+    for row in range(7):
+        x = torch.cat([s[row], a[row]]).expand(1, len(t), -1)
+        with torch.no_grad():
+            error = MONITOR.weights.error(x, t[None], eps[None]).mean()
+        assert score.both[row] == pytest.approx(float(error), rel=1e-4)
+    np.testing.assert_allclose(score.both, (OBS * score.state + ACT * score.action) / (OBS + ACT))
+
+
+def test_scores_repeat_themselves_alone_or_in_a_batch() -> None:
+    again = Monitor(GUIDE, weights(), NORMALISER)
+    rows = np.tile(DEMOS.obs, (6, 1)), np.tile(DEMOS.act, (6, 1))
+    assert len(rows[0]) > ROWS
+    first, second = MONITOR.score(*rows), again.score(*rows)
+    assert np.array_equal(first.both, second.both)
+    assert first.both.shape == (360,)
+    one = MONITOR.score(rows[0][5], rows[1][5])
+    assert one.both.shape == ()
+    assert float(one.action) == pytest.approx(first.action[5], rel=1e-5)
+    assert MONITOR.fingerprint == again.fingerprint != Monitor(GUIDE, weights(1), NORMALISER).fingerprint
+
+
+def test_the_range_in_which_the_guide_judges_does_not_matter() -> None:
+    narrow = dataclasses.replace(GUIDE, t_low=10, t_high=20, draws=3)
+    other = Monitor(narrow, weights(), NORMALISER)
+    assert np.array_equal(other.score(DEMOS.obs, DEMOS.act).both, MONITOR.score(DEMOS.obs, DEMOS.act).both)
+
+
+def test_no_rows_have_no_scores() -> None:
+    assert MONITOR.score(np.zeros((0, OBS)), np.zeros((0, ACT))).both.shape == (0,)
+
+
+@pytest.mark.parametrize(("obs", "act"), [((OBS,), (OBS,)), ((4, OBS), (3, ACT)), ((OBS,), (1, ACT)), ((), ())])
+def test_what_is_no_pair_is_refused(obs: tuple[int, ...], act: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidData, match=r"are no pair; this monitor judges \(3,\) with \(2,\)"):
+        MONITOR.score(np.zeros(obs), np.zeros(act))
+
+
+def test_pictures_are_judged_by_their_features() -> None:
+    encoder = Encoder(network=Network(width=8, depth=1, activation="relu", image=(1, 36, 36)), features=4, pool=6)
+    method = DBC(guide=GUIDE, encoder=encoder)
+    rng = np.random.default_rng(0)
+    demos = Demonstrations.from_arrays(
+        rng.integers(0, 256, (5, 36 * 36)).astype(np.uint8), rng.normal(size=(5, ACT)), episode_ends=[5]
+    )
+    normaliser = Normaliser.from_demonstrations(demos)
+    needed = judging_parts(method, normaliser)
+    assert (needed["encoder"][1].obs, needed["guide"][1].obs) == (36 * 36, 4)
+    parts = {name: model.init(dims, Rng([0])["init"]) for name, (model, dims) in needed.items()}
+    score = Monitor.of(method, parts, normaliser).score(demos.obs, demos.act)
+    assert score.state.shape == (5,)
+    np.testing.assert_allclose(score.both, (4 * score.state + ACT * score.action) / (4 + ACT))
+
+
+# Alarms.
+
+
+def test_an_alarm_is_a_score_above_its_threshold() -> None:
+    plain = MONITOR.score(DEMOS.obs, DEMOS.act)
+    assert plain.alarm is None
+    q = calibration(MONITOR, **{name: float(np.median(getattr(plain, name))) for name in PARTS})
+    alarm = MONITOR.calibrated(q).score(DEMOS.obs, DEMOS.act).alarm
+    assert alarm is not None
+    for name in PARTS:
+        assert np.array_equal(getattr(alarm, name), getattr(plain, name) > getattr(q, name))
+        assert getattr(alarm, name).sum() == 30
+
+
+def test_numbers_that_are_none_raise_an_alarm() -> None:
+    monitor = MONITOR.calibrated(calibration(MONITOR, state=1e9, action=1e9, both=1e9))
+    lost = monitor.score(np.full((2, OBS), np.nan), np.zeros((2, ACT)))
+    assert lost.alarm is not None
+    assert lost.alarm.both.all()
+    assert lost.to_dict()["both"] == [None, None]
+    calm = monitor.score(DEMOS.obs[0], DEMOS.act[0]).to_dict()
+    assert type(calm["both"]) is float
+    assert json.loads(json.dumps(calm))["alarm"] == {"state": False, "action": False, "both": False}
+
+
+def test_maxima_are_of_whole_episodes() -> None:
+    score, maxima = MONITOR.score(DEMOS.obs, DEMOS.act), MONITOR.maxima(DEMOS)
+    for name in PARTS:
+        s = getattr(score, name)
+        np.testing.assert_array_equal(maxima[name], [s[:20].max(), s[20:25].max(), s[25:].max()])
+
+
+# What is saved.
+
+
+def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
+    monitor = MONITOR.calibrated(calibration(MONITOR))
+    monitor.save(tmp_path)
+    loaded = Monitor.load(tmp_path, METHOD, NORMALISER)
+    assert loaded.calibration == monitor.calibration
+    assert np.array_equal(loaded.score(DEMOS.obs, DEMOS.act).both, monitor.score(DEMOS.obs, DEMOS.act).both)
+
+
+def test_weights_and_thresholds_belong_together(tmp_path: Path) -> None:
+    MONITOR.calibrated(calibration(MONITOR)).save(tmp_path)
+    other = Monitor(GUIDE, weights(1), NORMALISER)
+    with pytest.raises(
+        InvalidFile, match=f"of guide {MONITOR.fingerprint}, the weights are those of {other.fingerprint}"
+    ):
+        other.calibrated(calibration(MONITOR))
+    wider = DBC(guide=dataclasses.replace(GUIDE, width=17))
+    with pytest.raises(InvalidFile, match=rf"asks for guide.*17.*{WEIGHTS} has \(1, 5, 16\)"):
+        Monitor.load(tmp_path, wider, NORMALISER)
+
+
+def test_what_cannot_be_a_monitor_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match="BC has no guide here"):
+        judging_parts(BC(), NORMALISER)
+    with pytest.raises(InvalidSettings, match="DBC has EnergyGuide here"):
+        judging_parts(DBC(guide=EnergyGuide()), NORMALISER)
+    with pytest.raises(InvalidSettings, match="these weights are of 2"):
+        Monitor(GUIDE, GUIDE.init(Dims(OBS, ACT), Rng([0, 1])["init"]), NORMALISER)
+    with pytest.raises(InvalidSettings, match="once it is calibrated"):
+        MONITOR.save(tmp_path)
+
+
+# Conformal thresholds.
+
+
+@pytest.mark.parametrize(
+    ("n", "alpha", "rank"),
+    [(19, 0.05, 19), (20, 0.05, 20), (39, 0.05, 38), (99, 0.01, 99), (9, 0.1, 9), (100, 0.3, 71)],
+)
+def test_thresholds_by_hand(n: int, alpha: float, rank: int) -> None:
+    maxima = np.random.default_rng(0).permutation(np.arange(1, n + 1))
+    assert conformal_threshold(maxima, alpha) == rank
+    assert rank == math.ceil(round((n + 1) * (1 - alpha), 9))
+
+
+@pytest.mark.parametrize(("alpha", "needed"), [(0.05, 19), (0.01, 99), (0.1, 9), (0.3, 3), (0.5, 1)])
+def test_too_few_episodes_say_how_many_are_needed(alpha: float, needed: int) -> None:
+    assert episodes_needed(alpha) == needed
+    conformal_threshold(np.arange(needed), alpha)
+    with pytest.raises(InvalidData, match=rf"^{needed - 1} episodes are too few .* {needed} are needed"):
+        conformal_threshold(np.arange(needed - 1), alpha)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, -1.0, float("nan")])
+def test_alpha_is_a_probability(alpha: float) -> None:
+    with pytest.raises(InvalidSettings, match="between 0 and 1"):
+        conformal_threshold(np.arange(100), alpha)
+
+
+def test_maxima_must_be_numbers() -> None:
+    with pytest.raises(InvalidData, match="1 of 20 episodes"):
+        conformal_threshold([*range(19), float("nan")], 0.1)
+
+
+@pytest.mark.parametrize(("n", "alpha"), [(19, 0.05), (30, 0.1), (60, 0.05), (47, 0.2)])
+def test_false_alarms_are_at_most_alpha_and_not_far_below(n: int, alpha: float) -> None:
+    # Scores of an episode depend on each other and have heavy tails; whole episodes are exchangeable.
+    rng, repeats = np.random.default_rng(n), 4000
+    walks = np.abs(rng.standard_t(2, (repeats, n + 1, 10)).cumsum(-1)).max(-1)
+    alarms = np.mean([m[-1] > conformal_threshold(m[:-1], alpha) for m in walks])
+    exact = math.floor((n + 1) * alpha + 1e-9) / (n + 1)
+    noise = 4 * math.sqrt(alpha * (1 - alpha) / repeats)
+    assert alarms <= alpha + noise
+    assert alarms == pytest.approx(exact, abs=noise)
+
+
+def test_a_calibration_travels_as_json() -> None:
+    known = calibration(MONITOR)
+    assert Calibration.from_dict(json.loads(json.dumps(known.to_dict()))) == known
+    for broken, message in (
+        ({**known.to_dict(), "format": 9}, "has format 9; this version of diffclone reads format 1"),
+        ([], "has format None"),
+        ({**known.to_dict(), "both": "high"}, "lacks both"),
+        ({k: v for k, v in known.to_dict().items() if k not in ("alpha", "guide")}, "lacks alpha, guide"),
+    ):
+        with pytest.raises(InvalidFile, match=message):
+            Calibration.from_dict(broken)
