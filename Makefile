@@ -4,9 +4,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow check format clean
+.PHONY: demo test test-slow check format site clean
 
-demo: $(VENV)/.all
+demo: $(VENV)/.demo
 	$(BIN)/diffclone demo --out demo
 
 test: $(VENV)/.test
@@ -24,7 +24,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-$(VENV)/.all $(VENV)/.test $(VENV)/.dev: $(VENV)/.%: pyproject.toml constraints.txt | $(VENV)/bin/pip
+$(VENV)/.demo $(VENV)/.test $(VENV)/.dev: $(VENV)/.%: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$*]'
 	@touch $@
 
@@ -35,6 +35,9 @@ $(VENV)/bin/pip:
 	  { echo "this Python cannot make virtual environments. On Debian or Ubuntu: apt-get install python3-venv"; exit 2; }
 	@echo "setting up $(VENV) (a minute or two, once)"
 	$(PYTHON) -m venv $(VENV)
+
+site: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache

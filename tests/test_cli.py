@@ -579,3 +579,10 @@ def test_a_coefficient_that_cannot_be_is_no_traceback(
     assert message in " ".join(answer.err.replace("│", " ").split())
     assert "Traceback" not in answer.err
     assert contents(tmp_path) == {}
+
+
+def test_weights_and_biases_are_written_offline_into_the_run(diffclone: Command, tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    answer = diffclone("train", "maze", *TINY, "--out", tmp_path / "run", "--wandb")
+    assert answer.code == 0
+    assert list((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))

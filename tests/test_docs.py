@@ -23,9 +23,9 @@ def test_links_to_files_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
-def test_the_example_runs(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples/own_data.py")], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
+def test_the_examples_run_and_are_short(example: Path, tmp_path: Path) -> None:
+    assert len(example.read_text(encoding="utf-8").splitlines()) < 60
+    done = subprocess.run([sys.executable, str(example)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "3 members" in done.stdout
+    assert done.stdout

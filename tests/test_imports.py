@@ -12,18 +12,41 @@ ROOT = Path(diffclone.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = [
-    ["errors", "shapes", "rng", "registry", "records", "statistics", "files", "settings", "assets"],
+    [
+        "errors",
+        "shapes",
+        "rng",
+        "registry",
+        "records",
+        "statistics",
+        "conformal",
+        "files",
+        "settings",
+        "assets",
+        "card",
+        "runtime",
+    ],
     ["data", "nn"],
-    ["model", "diffusion", "energy", "encoder", "tasks"],
+    ["model", "diffusion", "energy", "encoder", "tasks", "inspection"],
     ["guides"],
-    ["training"],
+    ["training", "monitor"],
     ["methods"],
     ["policy"],
-    ["api", "evaluation", "augmentation"],
+    ["api", "evaluation", "export", "serving", "augmentation", "suggestion", "environments"],
     ["expert_scores", "expert_training", "rendering"],
-    ["runs", "experiments"],
-    ["reports", "console", "demo"],
-    ["commands", "task_commands", "data_commands", "reproduce", "cli", "diffclone"],
+    ["runs", "experiments", "calibration"],
+    ["reports", "console", "demo", "tracking"],
+    [
+        "commands",
+        "task_commands",
+        "data_commands",
+        "inspect_commands",
+        "monitor_commands",
+        "deploy_commands",
+        "reproduce",
+        "cli",
+        "diffclone",
+    ],
 ]
 """Low to high: a module imports from its own layer and from lower ones. The last is the package itself."""
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
@@ -95,4 +118,7 @@ def test_importing_is_quick_and_leaves_heavy_packages_alone() -> None:
         seconds.append(taken)
         modules |= set(found)
     assert min(seconds[1:]) < 1
-    assert not {"mujoco", "matplotlib", "minari", "tensorboard", "tyro"} & modules
+    assert (
+        not {"mujoco", "matplotlib", "minari", "h5py", "pyarrow", "zarr", "onnx", "wandb", "tensorboard", "tyro"}
+        & modules
+    )

@@ -9,10 +9,13 @@ import pytest
 import torch
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Policy, Training, evaluate, fit
+from diffclone.api import fit_fully
+from diffclone.calibration import calibrate
 from diffclone.energy import Langevin
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
 from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Method
+from diffclone.monitor import Monitor
 from diffclone.tasks import TASKS
 
 RNG = np.random.default_rng(0)
@@ -156,7 +159,11 @@ def test_a_loaded_policy_is_the_saved_one(kind: str, tmp_path: Path) -> None:
     policy = fit(method, DEMOS, seeds=(1, 2), vary={"coefficient": [0.5, 3.0]} if kind == "dbc" else None, device="cpu")
     policy.save(tmp_path / "new" / "policy")
     again = Policy.load(str(tmp_path / "new" / "policy"))
-    assert sorted(p.name for p in (tmp_path / "new" / "policy").iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(p.name for p in (tmp_path / "new" / "policy").iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    ]
     assert np.array_equal(again(OBS), policy(OBS))
     assert again.method == policy.method
     assert list(again.members) == list(policy.members)
@@ -354,3 +361,24 @@ def test_what_cannot_be_changed_is_named(name: str, wrong: dict[str, Any], messa
     policy = fit(replace({"bc": METHOD, **SAMPLERS}[name], training=brief), FREE, device="cpu")
     with pytest.raises(InvalidSettings, match=message):
         policy.acting(**wrong)
+
+
+def test_a_policy_without_a_calibrated_monitor_says_how_to_make_one(policy: Policy) -> None:
+    with pytest.raises(InvalidSettings, match=r"no calibrated monitor\. Make one with: diffclone calibrate RUN"):
+        policy.monitor(OBS[0], ACT[0])
+
+
+def test_a_monitor_travels_with_its_policy(tmp_path: Path) -> None:
+    guide = DiffusionGuide(training=BRIEF, width=16)
+    method = DBC(training=BRIEF, network=Network(width=16, depth=2), guide=guide)
+    ends = list(range(10, 201, 10))
+    demos = Demonstrations.from_arrays(OBS, ACT, episode_ends=ends, meta={"action_bounds": BOUNDS})
+    fitted = fit_fully(method, demos, device="cpu")
+    monitor = Monitor.of(method, fitted.trained.parts, fitted.policy.normaliser)
+    watched = replace(fitted.policy, guard=calibrate(monitor, demos, 0.1, member=0, source={"what": "a test"}))
+    watched.save(tmp_path / "policy")
+    again = Policy.load(tmp_path / "policy")
+    ours, theirs = (p[0].monitor(OBS[:5], ACT[:5]) for p in (watched, again))
+    assert np.array_equal(ours.both, theirs.both)
+    assert theirs.alarm is not None
+    assert again.monitor(100 * OBS[0], ACT[0]).alarm.both  # pyright: ignore[reportOptionalMemberAccess]

@@ -44,6 +44,7 @@ def fit(
     seeds: Sequence[int] = (0,),
     vary: Mapping[str, Sequence[float]] | None = None,
     device: str = "auto",
+    held_out: Demonstrations | None = None,
     checkpoints: str | Path | None = None,
     cache: str | Path | None = None,
     progress: Callable[[Progress], None] = lambda progress: None,
@@ -56,6 +57,7 @@ def fit(
         seeds: a member each.
         vary: values of stackable fields, e.g. `{"coefficient": [0, 10, 30]}`; members are all combinations.
         device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        held_out: demonstrations that nothing learns from; losses on them are reported beside the others.
         checkpoints: a folder to save the state of training to, and to continue from.
         cache: a folder of trained guides, looked up before a guide is trained.
         progress: called some hundred times with how far training is.
@@ -66,6 +68,7 @@ def fit(
         seeds=seeds,
         vary=vary,
         device=device,
+        held_out=held_out,
         checkpoints=checkpoints,
         cache=cache,
         progress=progress,
@@ -80,7 +83,9 @@ def fit_fully(
     vary: Mapping[str, Sequence[float]] | None = None,
     device: str = "auto",
     dtype: torch.dtype = torch.float32,
+    held_out: Demonstrations | None = None,
     checkpoints: str | Path | None = None,
+    checkpoint_seconds: float = 30.0,
     cache: str | Path | None = None,
     progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Fitted:
@@ -94,6 +99,8 @@ def fit_fully(
         checkpoints=None if checkpoints is None else Path(checkpoints),
         cache=None if cache is None else GuideCache(Path(cache)),
         identity={"method": to_dict(method, METHODS, GUIDES), "vary": {k: list(v) for k, v in stack.vary.items()}},
+        held_out=None if held_out is None else normalised(held_out, normaliser, where, dtype),
+        checkpoint_seconds=checkpoint_seconds,
     )
     run = train(method, stack, session)
     try:
@@ -125,13 +132,18 @@ def prepare(
     """Demonstrations as models see them, on the device."""
     fitted = Normaliser.identity if normalisation == "none" else Normaliser.from_demonstrations
     normaliser = fitted(demos).to(device, dtype)
-    pairs = Pairs(
-        normaliser.normalise_obs(torch.tensor(demos.obs, device=device).to(dtype)),
-        normaliser.normalise_act(torch.tensor(demos.act, dtype=dtype, device=device)),
-    )
+    pairs = normalised(demos, normaliser, device, dtype)
     dims = Dims(demos.obs.shape[1], demos.act.shape[1], normaliser.box)
     known = {"demonstrations": demos.fingerprint, "normaliser": normalisation, "box": dims.box, "precision": str(dtype)}
     return normaliser, Session(pairs, dims, known, device, dtype)
+
+
+def normalised(demos: Demonstrations, normaliser: Normaliser, device: torch.device, dtype: torch.dtype) -> Pairs:
+    """Pairs as models see them."""
+    return Pairs(
+        normaliser.normalise_obs(torch.tensor(demos.obs, device=device).to(dtype)),
+        normaliser.normalise_act(torch.tensor(demos.act, dtype=dtype, device=device)),
+    )
 
 
 def about(demos: Demonstrations) -> dict[str, Any]:

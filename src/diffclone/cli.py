@@ -13,16 +13,21 @@ import tyro
 
 from diffclone.commands import Demo, Evaluate, Train, find_demonstrations
 from diffclone.console import say, show_table
-from diffclone.data_commands import Augment
+from diffclone.data.formats import PREFIXES
+from diffclone.data_commands import Augment, Convert
+from diffclone.deploy_commands import Export, Serve
 from diffclone.errors import DiffcloneError, InvalidSettings
 from diffclone.experiments import PRESETS, preset
 from diffclone.guides import GUIDES
+from diffclone.inspect_commands import Inspect
 from diffclone.methods import DBC
 from diffclone.model import Method
+from diffclone.monitor_commands import Calibrate
 from diffclone.records import versions
 from diffclone.registry import Registry
 from diffclone.reproduce import Reproduce
 from diffclone.shapes import Coefficient, Scalar
+from diffclone.suggestion import suggest
 from diffclone.task_commands import Collect, ExpertCommand, Render, Tasks
 from diffclone.tasks import TASKS
 
@@ -35,9 +40,14 @@ COMMANDS: Registry[type[Any]] = Registry(
         "tasks": Tasks,
         "collect": Collect,
         "augment": Augment,
+        "inspect": Inspect,
+        "convert": Convert,
         "train": Train,
         "evaluate": Evaluate,
+        "calibrate": Calibrate,
         "render": Render,
+        "export": Export,
+        "serve": Serve,
         "expert": ExpertCommand,
         "reproduce": Reproduce,
     },
@@ -100,22 +110,35 @@ def dispatch(argv: list[str]) -> None:
 def peek_method(argv: list[str]) -> Method[Any]:
     """The settings that the flags of `train` start from: they depend on --method, --preset and the task."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag, default in (("--method", "dbc"), ("--preset", None), ("--task", None), ("--guide", None)):
+    for flag, default in (
+        ("--method", "dbc"),
+        ("--preset", None),
+        ("--task", None),
+        ("--guide", None),
+        ("--out", None),
+    ):
         parser.add_argument(flag, default=default)
-    known, _ = parser.parse_known_args(argv)
+    known, rest = parser.parse_known_args(argv)
     task = known.task
+    data = next((a for a in rest if is_data(a)), None)
     if known.preset is not None and task is None:
-        data = next((a for a in argv if a in TASKS or Path(a).is_file()), None)
         task = data if data is None else find_demonstrations(data, None)[0]
         if task is None:
             presets = ", ".join(PRESETS)
             raise InvalidSettings(f"a preset belongs to a task; say --task NAME. Presets: {presets}.")
     method = preset(task, known.method, known.preset)
-    if known.guide is None:
+    if known.guide is not None:
+        if not isinstance(method, DBC):
+            raise InvalidSettings(f"--guide {known.guide} is for dbc; {known.method} has no guide.")
+        method = dataclasses.replace(method, guide=GUIDES[known.guide]())
+    if known.preset is not None or data is None:
         return method
-    if not isinstance(method, DBC):
-        raise InvalidSettings(f"--guide {known.guide} is for dbc; {known.method} has no guide.")
-    return dataclasses.replace(method, guide=GUIDES[known.guide]())
+    return suggest(method, known.method, find_demonstrations(data, None)[1])
+
+
+def is_data(text: str) -> bool:
+    """Whether an argument names demonstrations."""
+    return text in TASKS or text.startswith(PREFIXES) or Path(text).exists()
 
 
 def scalar_rule() -> tyro.constructors.ConstructorRegistry:

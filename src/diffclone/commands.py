@@ -15,7 +15,8 @@ import tyro
 from diffclone.api import choose_device
 from diffclone.console import answer, bars, percent, percent_interval, say, show_table
 from diffclone.data import Demonstrations
-from diffclone.errors import InvalidSettings, MissingPackage
+from diffclone.data.formats import PREFIXES, describe
+from diffclone.errors import InvalidSettings
 from diffclone.evaluation import Protocol, Scores, Starts, evaluate
 from diffclone.experiments import PRESETS
 from diffclone.model import Method
@@ -25,7 +26,11 @@ from diffclone.runs import Run, record_evaluation, train_run
 from diffclone.statistics import mean_interval
 from diffclone.tasks import TASKS
 from diffclone.tasks.options import parse_options
+from diffclone.tracking import tracking
 from diffclone.training import Progress
+
+HELD_OUT = 0.1
+"""Part of the episodes held out where nothing is said."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,8 @@ class Train:
     """Train a method on a task's bundled demonstrations or on a file, several seeds at once."""
 
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
-    """A task's name, for its bundled demonstrations; or a file of demonstrations (.npz, .pt)."""
+    """A task's name, for its bundled demonstrations; or demonstrations of yours: .npz, .pt, robomimic or D4RL .hdf5,
+    minari:ID, lerobot:FOLDER, .zarr."""
     out: Path
     """The run's folder. The same command again continues it; a folder that holds another run is left alone."""
     task: str | None = None
@@ -41,7 +47,8 @@ class Train:
     method: str = "dbc"
     """What to train: bc, dbc, ibc, ibc-langevin or diffusion-policy."""
     preset: str | None = None
-    """Settings made for the task: paper, release, brief, best, demo. The flags below change them."""
+    """Settings made for the task: paper, release, brief, best, demo. Without one, sizes and schedules follow from the
+    data. The flags below change either."""
     guide: str | None = None
     """Another guide for dbc, with its default settings: diffusion, energy, vae or gan."""
     seeds: int = 3
@@ -54,18 +61,27 @@ class Train:
     """What the part is of: whole episodes, or transitions, as the released code has it."""
     action_noise: float = 0.0
     """Standard deviation of noise put on the expert's actions, in their own unit."""
+    held_out: float | None = None
+    """Part of the episodes that nothing learns from, to see over-fitting by; by default a tenth of a file's where it
+    has ten episodes and no preset is named, else none."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto is a GPU where there is one."""
     cache: bool = True
     """Keep trained guides for other runs, in $DIFFCLONE_CACHE or ~/.cache/diffclone/guides."""
+    checkpoint_seconds: float = 30.0
+    """How often the state of training is written."""
     tensorboard: bool = False
     """Also write losses for TensorBoard into the run's folder."""
+    wandb: bool = False
+    """Also write losses for Weights & Biases there, offline unless WANDB_MODE says otherwise."""
     json: bool = False
     """Print JSON when done."""
 
     def run(self, method: Method[Any]) -> None:
         """Do it."""
         task, demos = find_demonstrations(self.data, self.task)
+        if self.data not in TASKS:
+            say(f"{self.data} is {describe(demos)}")
         if self.seeds < 1:
             raise InvalidSettings(f"at least one seed is needed; {self.seeds} were asked for.")
         if self.fraction != 1:
@@ -74,8 +90,14 @@ class Train:
             demos = demos.with_action_noise(self.action_noise)
         if self.preset is not None:
             say(f"{task}/{self.method}/{self.preset}: {PRESETS[f'{task}/{self.method}/{self.preset}'].source}")
+        share = self.held_out
+        if share is None:
+            own = self.preset is None and self.data not in TASKS
+            share = HELD_OUT if own and demos.num_episodes >= 1 / HELD_OUT else 0.0
+        demos, unseen = demos.split(share) if share else (demos, None)
+        watched = Overfitting()
         with (
-            tensorboard_writer(self.out, wanted=self.tensorboard) as write,
+            tracking(self.out, tensorboard=self.tensorboard, wandb=self.wandb) as write,
             bars() as show,
             between_updates() as stop,
         ):
@@ -83,6 +105,7 @@ class Train:
             def progress(now: Progress) -> None:
                 show.training(self.method, now)
                 write(now)
+                watched.see(now)
                 stop()
 
             run = train_run(
@@ -92,6 +115,8 @@ class Train:
                 task=task,
                 seeds=range(self.seeds),
                 vary=parse_values("--vary", self.vary),
+                held_out=unseen,
+                checkpoint_seconds=self.checkpoint_seconds,
                 device=self.device,
                 cache=guide_cache() if self.cache else None,
                 progress=progress,
@@ -101,6 +126,8 @@ class Train:
         if diverged:
             lost = "; ".join(", ".join(f"{k} {v:g}" for k, v in policy.members[m].items()) for m in diverged)
             say(f"Members that diverged, and are of no use: {lost}. A smaller learning rate may help.")
+        if notice := watched.notice():
+            say(notice)
         if self.json:
             about = {"members": list(policy.members), "diverged": diverged, "data": policy.data}
             answer({"run": str(self.out), **about})
@@ -118,6 +145,8 @@ class Evaluate:
     """Episodes a member. (The paper's protocol always counts a hundred.)"""
     task: str | None = None
     """The task to play; by default the one the run was trained for."""
+    env: str | None = None
+    """Or any environment by its Gymnasium id; `module:id` imports the module first."""
     protocol: Protocol = "fixed"
     """fixed: the same starts for all, every episode counts; paper: as the released code counts."""
     starts: Starts = "evaluation"
@@ -138,20 +167,7 @@ class Evaluate:
         run = Run(self.run_folder)
         policy = run.policy(str(choose_device(self.device)))
         policy = choose_members(policy, parse_values("--where", self.where)).acting(**parse_options(self.acting))
-        task = self.task or run.identity()["task"]
-        if task is None:
-            raise InvalidSettings(f"{self.run_folder} was trained on a file of no known task; say --task NAME.")
-        options = TASKS[task].check(parse_options(self.options))
-        with bars() as show:
-            scores = evaluate(
-                policy,
-                task,
-                episodes=self.episodes,
-                protocol=self.protocol,
-                starts=self.starts,
-                progress=lambda done, total: show.update(f"playing {task}", done, total),
-                **options,
-            )
+        scores = self.play(policy, self.env or self.task or run.identity()["task"])
         record = record_evaluation(run, policy, scores)
         if self.json:
             answer(dataclasses.asdict(record))
@@ -161,10 +177,41 @@ class Evaluate:
             for m, member in enumerate(policy.members)
         ]
         rows.append(["all", *score_cells(scores, list(range(len(policy))))])
-        title = f"{type(policy.method).__name__} on {task}: {len(policy)} members × {scores.success.shape[1]} episodes"
-        show_table(title, ["member", TASKS[task].metric, "95 %", "steps"], rows)
+        count = f"{len(policy)} members × {scores.success.shape[1]} episodes"
+        title = f"{type(policy.method).__name__} on {scores.task}: {count}"
+        show_table(title, ["member", metric(scores), "95 %", "steps"], rows)
         if self.protocol == "paper":
             say("The paper's protocol counts the first hundred episodes to end, which favours short ones.")
+
+    def play(self, policy: Policy, task: str | None) -> Scores:
+        """All episodes."""
+        if task is None:
+            raise InvalidSettings(
+                f"{self.run_folder} was trained on a file of no known task; say --task NAME, or --env ID for any "
+                "Gymnasium environment."
+            )
+        options = parse_options(self.options)
+        with bars() as show:
+
+            def progress(done: int, total: int) -> None:
+                show.update(f"playing {task}", done, total)
+
+            if self.env is not None:
+                from diffclone.environments import evaluate_gymnasium
+
+                if self.protocol == "paper":
+                    raise InvalidSettings("--protocol paper is for bundled tasks; --env counts every episode.")
+                count, starts = self.episodes, self.starts
+                return evaluate_gymnasium(policy, self.env, episodes=count, starts=starts, progress=progress, **options)
+            return evaluate(
+                policy,
+                task,
+                episodes=self.episodes,
+                protocol=self.protocol,
+                starts=self.starts,
+                progress=progress,
+                **TASKS[task].check(options),
+            )
 
 
 @dataclass(frozen=True)
@@ -196,10 +243,41 @@ class Demo:
             say(f"The page is {self.out / 'index.html'}")
 
 
+class Overfitting:
+    """Watches the held-out loss, and says when it was lowest long before the end."""
+
+    def __init__(self) -> None:
+        self.name = ""
+        self.seen: list[tuple[int, float]] = []
+
+    def see(self, now: Progress) -> None:
+        """Remember what a report says: of L_BC where there is one."""
+        self.name = next((name for name in ("held_out/L_BC", "held_out/loss") if name in now.losses), "")
+        if self.name:
+            self.seen.append((now.update, float(now.losses[self.name].mean())))
+
+    def notice(self) -> str | None:
+        """One line, if the loss at the end is well above its lowest."""
+        if not self.seen:
+            return None
+        (update, lowest), (last, final) = min(self.seen, key=lambda entry: entry[1]), self.seen[-1]
+        if update > 0.8 * last or final < 1.05 * lowest:
+            return None
+        return (
+            f"Over-fitting: {self.name} was lowest at update {update:,} ({lowest:.4f}) and ended at {final:.4f}. "
+            f"More demonstrations or --training.updates {update} may be better; evaluate both, success is what counts."
+        )
+
+
+def metric(scores: Scores) -> str:
+    """What is reported: success where there is such a thing, else the return."""
+    return TASKS[scores.task].metric if scores.task in TASKS else "success" if scores.tells_success else "return"
+
+
 def score_cells(scores: Scores, members: list[int]) -> list[str]:
     """What the task reports, its interval, and steps, over some members."""
     length = f"{scores.length[members].mean():.0f}"
-    if TASKS[scores.task].metric == "success":
+    if metric(scores) == "success":
         outcomes = scores.success[members]
         return [percent(float(outcomes.mean())), percent_interval(mean_interval(outcomes)), length]
     low, high = mean_interval(scores.returns[members])
@@ -207,10 +285,10 @@ def score_cells(scores: Scores, members: list[int]) -> list[str]:
 
 
 def find_demonstrations(data: str, task: str | None) -> tuple[str | None, Demonstrations]:
-    """Bundled ones by a task's name, or a file's; and the task they are of, if that is known."""
+    """Bundled ones by a task's name, or whatever `Demonstrations.load` reads; and their task, if that is known."""
     if data in TASKS:
         return data, TASKS[data].demonstrations()
-    if not Path(data).exists() and not Path(data).suffix:
+    if not Path(data).exists() and not Path(data).suffix and not data.startswith(PREFIXES):
         TASKS[data]  # neither a file nor a task: the nearest task is named
     demos = Demonstrations.load(data)
     name = task or demos.meta.get("task")
@@ -268,31 +346,3 @@ def between_updates() -> Generator[Callable[[], None], None, None]:
         yield stop
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def tensorboard_writer(folder: Path, *, wanted: bool) -> Generator[Callable[[Progress], None], None, None]:
-    """Writes losses where asked to."""
-    if not wanted:
-        yield lambda now: None
-        return
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise MissingPackage(
-            "--tensorboard needs the package tensorboard. Try: pip install 'diffclone[tensorboard]'."
-        ) from None
-    writers: list[SummaryWriter] = []
-
-    def write(now: Progress) -> None:
-        if not writers:  # not before the run has claimed its folder
-            writers.append(SummaryWriter(str(folder / "tensorboard")))
-        for name, values in now.losses.items():
-            for member, value in enumerate(values):
-                writers[0].add_scalar(f"{now.stage}/{name}/member {member}", float(value), now.update)
-
-    try:
-        yield write
-    finally:
-        for writer in writers:
-            writer.close()

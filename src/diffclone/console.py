@@ -25,7 +25,7 @@ CONSOLE = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
 
 def say(line: str) -> None:
     """One line for a person."""
-    CONSOLE.print(line, highlight=False, markup=False, soft_wrap=True)
+    CONSOLE.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def answer(value: Mapping[str, Any] | Sequence[Any]) -> None:

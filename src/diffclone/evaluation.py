@@ -37,6 +37,8 @@ class Scores:
     options: Mapping[str, Any]
     """Of the environment, where they are not its own."""
     seconds: float
+    tells_success: bool = True
+    """Whether the environment says what a success is; if not, returns are all there is."""
 
     @property
     def success_rate(self) -> float:
@@ -63,10 +65,10 @@ class Scores:
             "options": dict(self.options),
             "members": len(self.success),
             "episodes": int(self.success.shape[1]),
-            "success_rate": self.success_rate,
-            "success_interval": list(self.success_interval),
-            "success_sd_over_members": spread,
-            "member_success": self.member_success.tolist(),
+            "success_rate": self.success_rate if self.tells_success else None,
+            "success_interval": list(self.success_interval) if self.tells_success else None,
+            "success_sd_over_members": spread if self.tells_success else None,
+            "member_success": self.member_success.tolist() if self.tells_success else None,
             "mean_length": float(self.length.mean()),
             "mean_return": float(self.returns.mean()),
             "return_interval": list(mean_interval(self.returns)),

@@ -1,5 +1,6 @@
 """Files that are written whole or not at all, and never over something else."""
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -25,6 +26,14 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        raise InvalidFile(f"no such file: {path}.") from None
 
 
 def write_json(path: Path, value: Any) -> None:

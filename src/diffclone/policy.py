@@ -14,12 +14,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from diffclone.card import card
 from diffclone.data import Normaliser
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
-from diffclone.files import read_json, read_tensors, write_json, write_tensors
+from diffclone.files import digest, read_json, read_tensors, write_atomically, write_json, write_tensors
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Dims, Method
+from diffclone.monitor import CALIBRATION, Monitor, Score
 from diffclone.records import versions
 from diffclone.rng import Rng
 from diffclone.settings import from_dict, to_dict
@@ -47,6 +49,8 @@ class Policy:
     """Lowest and highest action; answers are cut to them."""
     data: dict[str, Any] = field(default_factory=dict[str, Any])
     """What it was trained on."""
+    guard: Monitor | None = None
+    """Tells how unlike the demonstrations an observation and an action are, where it was calibrated."""
     calls: Iterator[int] = field(default_factory=count)
     """How often it was asked: a method that samples draws anew each time, the same numbers from the same beginning."""
 
@@ -73,7 +77,8 @@ class Policy:
         matrix = to_matrix(self.net)[list(members)]
         net = self.method.init(self.dims, Rng([0], dtype=matrix.dtype)["init"]).to(matrix.device)
         chosen = [self.members[m] for m in members]
-        return Policy(self.method, from_matrix(net, matrix), self.normaliser, chosen, self.bounds, self.data)
+        known = (self.normaliser, chosen, self.bounds, self.data, self.guard)
+        return Policy(self.method, from_matrix(net, matrix), *known)
 
     def acting(self, **settings: Any) -> "Policy":
         """The same weights with other settings of how it acts, e.g. `sampler="ddim", calls=10`."""
@@ -91,7 +96,7 @@ class Policy:
                 )
             settings[name] = type(now)(value) if type(now) is float else value
         method = dataclasses.replace(self.method, **settings)
-        return Policy(method, self.net, self.normaliser, self.members, self.bounds, self.data)
+        return Policy(method, self.net, self.normaliser, self.members, self.bounds, self.data, self.guard)
 
     def __call__(self, obs: Array) -> Array:
         """Act. An observation (size) gives an action, a batch (batch, size) gives a batch.
@@ -126,6 +131,12 @@ class Policy:
             act = self.normaliser.restore_act(chosen)
         return act if self.bounds is None else act.clamp(*self.bounds)
 
+    def monitor(self, obs: npt.NDArray[Any], action: npt.NDArray[Any]) -> Score:
+        """How unlike the demonstrations these are: state and action apart, and whether that is an alarm."""
+        if self.guard is None:
+            raise InvalidSettings("this policy has no calibrated monitor. Make one with: diffclone calibrate RUN.")
+        return self.guard.score(obs, action)
+
     def predict(
         self,
         observation: npt.NDArray[Any],
@@ -140,7 +151,7 @@ class Policy:
         return self(observation), None
 
     def save(self, folder: str | Path) -> None:
-        """Write `config.json` and `model.safetensors` into a new or empty folder."""
+        """Write `config.json`, `model.safetensors` and a card, `README.md`, into a new or empty folder."""
         folder = Path(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InvalidFile(f"{folder} exists already and is not overwritten. Choose another folder.")
@@ -154,6 +165,7 @@ class Policy:
             "members": list(self.members),
             "observation_size": self.dims.obs,
             "action_size": self.dims.act,
+            "action_bounds": None if self.bounds is None else [edge.tolist() for edge in self.bounds],
             "data": self.data,
             "versions": versions(),
         }
@@ -161,7 +173,11 @@ class Policy:
         temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
         try:
             write_tensors(temporary / "model.safetensors", tensors, {"format": FORMAT})
+            config["sha256"] = digest(temporary / "model.safetensors")
             write_json(temporary / "config.json", config)
+            write_atomically(temporary / "README.md", card(config).encode())
+            if self.guard is not None and self.guard.calibration is not None:
+                self.guard.save(temporary)
             temporary.replace(folder)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -181,6 +197,11 @@ class Policy:
             )
         method = from_dict(Method[Any], config["method"], METHODS, GUIDES)
         tensors, _ = read_tensors(folder / "model.safetensors")
+        if (found := digest(folder / "model.safetensors")) != config.get("sha256", found):
+            raise InvalidFile(
+                f"{folder}: model.safetensors has hash {found[:12]}…, config.json says {config['sha256'][:12]}…: the "
+                "two are not of one policy, or one was changed. Copy the folder anew."
+            )
         sizes, members = {"obs": config["observation_size"], "act": config["action_size"]}, config["members"]
         needs = [("obs", "mean"), ("obs", "std"), ("act", "mean"), ("act", "std"), ("act", "low"), ("act", "high")]
         _check(folder, tensors, {f"normaliser.{a}_{b}": torch.Size([sizes[a]]) for a, b in needs})
@@ -191,7 +212,12 @@ class Policy:
         net.load_state_dict({n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")})
         low, high = tensors.get("bounds.low"), tensors.get("bounds.high")
         bounds = None if low is None or high is None else (low.to(device), high.to(device))
-        return cls(method, net.to(device), normaliser.to(device, dtype), members, bounds, config["data"])
+        normaliser = normaliser.to(device, dtype)
+        guard = Monitor.load(folder, method, normaliser) if (folder / CALIBRATION).exists() else None
+        return cls(method, net.to(device), normaliser, members, bounds, config["data"], guard)
+
+    save_pretrained = save
+    from_pretrained = load
 
     def __repr__(self) -> str:
         seeds = f"{len(self)} member{'s' * (len(self) != 1)}"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, final
 
 from diffclone.api import about, choose_device, fit_fully
+from diffclone.card import card
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidFile
 from diffclone.evaluation import Scores
@@ -98,6 +99,8 @@ def train_run(
     task: str | None,
     seeds: Sequence[int],
     vary: Mapping[str, Sequence[float]] | None = None,
+    held_out: Demonstrations | None = None,
+    checkpoint_seconds: float = 30.0,
     device: str = "auto",
     cache: Path | None = None,
     quick: bool = False,
@@ -137,7 +140,9 @@ def train_run(
         seeds=seeds,
         vary=vary,
         device=device,
+        held_out=held_out,
         checkpoints=folder / "checkpoints",
+        checkpoint_seconds=checkpoint_seconds,
         cache=cache,
         progress=report,
     )
@@ -181,6 +186,9 @@ def record_evaluation(run: Run, policy: Policy, scores: Scores) -> Record:
         quick=bool(run.identity().get("quick")),
     )
     record.append_to(run.records)
+    config = read_json(run.folder / "policy" / "config.json")
+    evaluations = [r for r in Record.read_all(run.records) if r.kind == "evaluation"]
+    write_atomically(run.folder / "policy" / "README.md", card(config, evaluations).encode())
     return record
 
 

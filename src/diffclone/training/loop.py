@@ -76,6 +76,10 @@ class Session:
     """Guides trained before."""
     identity: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What else a checkpoint must agree in."""
+    held_out: Pairs | None = None
+    """Pairs that nothing learns from; the policy's losses on them are reported beside those on the others."""
+    checkpoint_seconds: float = 30.0
+    """How often a checkpoint is written, at the least."""
 
 
 def train(model: Model[Any], stack: Stack, session: Session) -> Generator[Progress, None, Trained]:
@@ -143,7 +147,8 @@ def train_stage(
     checkpoint = None
     if session.checkpoints is not None:
         identity = {**session.identity, "stage": stage, "seeds": list(seeds), **session.about}
-        checkpoint = Checkpoint(session.checkpoints / f"{stage}.safetensors", identity)
+        path = session.checkpoints / f"{stage}.safetensors"
+        checkpoint = Checkpoint(path, identity, session.checkpoint_seconds)
         checkpoint.restore(updates)
 
     begun, done = time.monotonic(), int(updates.done)
@@ -151,6 +156,9 @@ def train_stage(
     while done < total:
         count = min(every - done % every, total - done)
         losses = {name: means.numpy() for name, means in updates.run(count).items()}
+        if session.held_out is not None and stage == "policy":
+            unseen = updates.losses_on(session.held_out, Rng(seeds, device=session.device, dtype=session.dtype))
+            losses |= {f"held_out/{name}": values.numpy() for name, values in unseen.items()}
         done += count
         seconds = time.monotonic() - begun
         try:

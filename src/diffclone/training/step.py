@@ -20,6 +20,9 @@ BLOCK = 32
 LONG = 100_000
 """Updates from which a compiler's half minute is won back on a GPU."""
 
+UNSEEN = 512
+"""Pairs on which a held-out loss is taken at a report."""
+
 SMALL = 500_000
 """Weights of a member up to which one CPU thread is nearly as fast as several; on a busy machine it is much faster."""
 
@@ -192,6 +195,14 @@ class Updates:
             self.meter = torch.zeros(len(logs), self.main.matrix.shape[0], dtype=torch.float64, device=self.done.device)
         self.meter += torch.stack(list(logs.values()))
         self.done += 1
+
+    def losses_on(self, pairs: Pairs, rng: Rng) -> dict[str, Tensor]:
+        """What would be logged on other pairs; the same draws each time, so that two answers can be compared."""
+        parts = {**self.fixed, **{name: part.net for name, part in self.alongside.items()}}
+        with torch.no_grad():
+            batch = pairs.sample(min(len(pairs.act), UNSEEN), rng["batch"])
+            losses = self.main.model.loss(self.main.net, batch, rng["loss"], parts)
+        return {name: value.cpu().double() for name, value in {"loss": losses.total, **losses.logs}.items()}
 
     def state(self) -> dict[str, Tensor]:
         """Everything needed to go on from here, bit for bit."""

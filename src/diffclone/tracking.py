@@ -1,0 +1,84 @@
+"""Losses for those who watch elsewhere: TensorBoard and Weights & Biases. `metrics.jsonl` is always written."""
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from diffclone.errors import MissingPackage
+from diffclone.training import Progress
+
+Write = Callable[[Progress], None]
+
+
+@contextmanager
+def tracking(folder: Path, *, tensorboard: bool, wandb: bool) -> Generator[Write, None, None]:
+    """A function that writes a report to whatever was asked for."""
+    with ExitStack() as stack:
+        writers: list[Write] = []
+        if tensorboard:
+            writers.append(stack.enter_context(tensorboard_writer(folder)))
+        if wandb:
+            writers.append(stack.enter_context(wandb_writer(folder)))
+
+        def write(now: Progress) -> None:
+            for writer in writers:
+                writer(now)
+
+        yield write
+
+
+@contextmanager
+def tensorboard_writer(folder: Path) -> Generator[Write, None, None]:
+    """Into the run's folder."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise MissingPackage(
+            "--tensorboard needs the package tensorboard. Try: pip install 'diffclone[tensorboard]'."
+        ) from None
+    writers: list[SummaryWriter] = []
+
+    def write(now: Progress) -> None:
+        if not writers:  # not before the run has claimed its folder
+            writers.append(SummaryWriter(str(folder / "tensorboard")))
+        for name, value in scalars(now).items():
+            writers[0].add_scalar(name, value, now.update)
+
+    try:
+        yield write
+    finally:
+        for writer in writers:
+            writer.close()
+
+
+@contextmanager
+def wandb_writer(folder: Path) -> Generator[Write, None, None]:
+    """Into the run's folder, offline unless WANDB_MODE says otherwise: nothing leaves the machine unasked."""
+    try:
+        import wandb
+    except ImportError:
+        raise MissingPackage("--wandb needs the package wandb. Try: pip install 'diffclone[wandb]'.") from None
+    runs: list[Any] = []
+
+    def write(now: Progress) -> None:
+        if not runs:
+            mode: Any = os.environ.get("WANDB_MODE", "offline")
+            runs.append(wandb.init(project="diffclone", name=folder.name, dir=str(folder), mode=mode))
+        runs[0].log({**scalars(now), f"{now.stage}/update": now.update})
+
+    try:
+        yield write
+    finally:
+        for run in runs:
+            run.finish()
+
+
+def scalars(now: Progress) -> dict[str, float]:
+    """Each loss of each member by its name."""
+    return {
+        f"{now.stage}/{name}/member {member}": float(value)
+        for name, values in now.losses.items()
+        for member, value in enumerate(values)
+    }
