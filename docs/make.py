@@ -1,4 +1,4 @@
-"""Fill the marked blocks of README.md, docs/results.md and docs/tasks.md from docs/records/.
+"""Fill the marked blocks of README.md and the pages in docs/ from docs/records/.
 
 python docs/make.py            write the blocks
 python docs/make.py --check    only say whether they agree (what the tests do)
@@ -17,7 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import deploy_tables
 import method_tables
+import monitor_tables
 import task_tables
 
 from diffclone.records import Record
@@ -136,6 +138,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "ablation-maze": lambda: method_tables.ablation_table("maze"),
     "ablation-fetch-pick": lambda: method_tables.ablation_table("fetch-pick"),
     "best": method_tables.best_table,
+    "monitor": monitor_tables.monitor_table,
+    "serving": deploy_tables.serving_table,
+    "latency": task_tables.latency_table,
 }
 
 
@@ -174,7 +179,7 @@ def main() -> int:
     if "--time" in sys.argv:
         time_commands(sys.argv[sys.argv.index("--time") + 1 :] or ["make demo", "make test"])
     stale = 0
-    for path in (ROOT / "README.md", DOCS / "results.md", DOCS / "tasks.md"):
+    for path in (ROOT / "README.md", *(DOCS / f"{name}.md" for name in ("results", "tasks", "monitor", "deploy"))):
         text = path.read_text(encoding="utf-8")
         if filled(text) != text:
             stale += 1
