@@ -35,7 +35,7 @@ LAYERS = [
     ["api", "evaluation", "export", "serving", "augmentation", "suggestion", "environments"],
     ["expert_scores", "expert_training", "rendering"],
     ["runs", "experiments", "calibration"],
-    ["reports", "console", "demo", "tracking"],
+    ["reports", "console", "demo", "tracking", "overfitting"],
     [
         "commands",
         "task_commands",

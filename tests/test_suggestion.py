@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from diffclone import BC, DBC, Demonstrations, DiffusionPolicy
-from diffclone.commands import Overfitting
 from diffclone.errors import InvalidSettings
 from diffclone.methods import METHODS
+from diffclone.overfitting import Overfitting
 from diffclone.suggestion import suggest, suggested_updates, suggested_width
 from diffclone.training import Progress
 
