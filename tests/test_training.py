@@ -80,8 +80,8 @@ def test_an_interrupt_inside_an_update_does_not_spoil_the_checkpoint(
 ) -> None:
     step, calls = Part.step, list[int]()
 
-    def interrupted_step(self: Part, gradient: Tensor, done: Tensor) -> None:
-        step(self, gradient, done)
+    def interrupted_step(self: Part, gradients: list[Tensor], place: int) -> None:
+        step(self, gradients, place)
         calls.append(1)
         if len(calls) == 50:
             raise KeyboardInterrupt
@@ -160,7 +160,7 @@ def test_gradients_are_clipped_by_member() -> None:
 
     def gradient(part: Part, scales: list[float]) -> Tensor:
         total = part.net(obs).square().mean((-2, -1)) * torch.tensor(scales)
-        return part.gradient(total, keep_graph=False)
+        return part.clipped(part.gradients(total, keep_graph=False)).clone()
 
     huge, usual = gradient(clipped, [1e8, 1e-3]), gradient(clipped, [1e-3, 1e-3])
     assert huge[0].norm().item() == pytest.approx(0.5, rel=1e-4)
@@ -173,7 +173,7 @@ def test_gradients_are_clipped_by_member() -> None:
 def test_the_first_step_of_adam_is_the_learning_rate() -> None:
     part = make_part(replace(SHORT, lr=0.01, eps=1e-12))
     before, gradient = part.matrix.clone(), torch.randn(part.matrix.shape)
-    part.step(gradient, torch.tensor(0))
+    part.plain_step([gradient], torch.tensor(0.01))
     assert torch.allclose(before - part.matrix, 0.01 * gradient.sign(), atol=1e-6)
 
 
@@ -184,18 +184,17 @@ def test_the_learning_rate_of_the_last_update(decay: Any, last: float) -> None:
     part, rng = make_part(replace(SHORT, decay=decay)), Rng([0, 1], path="policy")
     updates = Updates(part, {}, {}, Pairs(torch.ones(5, 2), torch.ones(5, 1)), rng)
     updates.run(1)
-    assert part.lr.item() == pytest.approx(1e-3)
+    assert part.rates.tolist() == pytest.approx([1e-3])
     updates.run(9)
-    assert part.lr.item() == pytest.approx(last)
+    assert part.rates[-1].item() == pytest.approx(last)
     assert int(updates.done) == 10
 
 
 @pytest.mark.parametrize("remains", [0.01, 0.25, 1.0])
 def test_an_exponential_decay_falls_by_one_factor_to_what_remains(remains: float) -> None:
-    part, rates = make_part(replace(SHORT, decay="exponential", remains=remains)), list[float]()
-    for done in range(11):
-        part.step(torch.ones_like(part.matrix), torch.tensor(done))
-        rates.append(part.lr.item())
+    part = make_part(replace(SHORT, decay="exponential", remains=remains))
+    part.schedule(torch.tensor(0), 11)
+    rates = part.rates.tolist()
     assert rates[0] == pytest.approx(1e-3)
     assert rates[5] == pytest.approx(1e-3 * remains**0.5)
     assert rates[10] == pytest.approx(1e-3 * remains)  # which the update after the last one would have
@@ -211,8 +210,9 @@ def test_a_decay_that_cannot_be_is_refused(remains: float) -> None:
 def test_the_average_of_three_updates_by_hand() -> None:
     part = make_part(replace(SHORT, ema=0.75, decay="constant"))
     by_hand, start = part.matrix.clone(), part.matrix.clone()
-    for done in range(3):
-        part.step(torch.ones_like(part.matrix), torch.tensor(done))
+    part.schedule(torch.tensor(0), 3)
+    for place in range(3):
+        part.step([torch.ones_like(part.matrix)], place)
         by_hand = 0.75 * by_hand + 0.25 * part.matrix
     raw = part.matrix.clone()
     average = to_matrix(part.result())

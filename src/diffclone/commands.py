@@ -28,7 +28,7 @@ from diffclone.statistics import mean_interval
 from diffclone.tasks import TASKS
 from diffclone.tasks.options import parse_options
 from diffclone.tracking import tracking
-from diffclone.training import Progress
+from diffclone.training import Precision, Progress
 
 HELD_OUT = 0.1
 """Part of the episodes held out where nothing is said."""
@@ -67,6 +67,8 @@ class Train:
     has ten episodes and no preset is named, else none."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train; auto is a GPU where there is one."""
+    precision: Precision = "float32"
+    """Of matrix products; tf32 and bfloat16 are faster on a GPU where networks are wide."""
     cache: bool = True
     """Keep trained guides for other runs, in $DIFFCLONE_CACHE or ~/.cache/diffclone/guides."""
     checkpoint_seconds: float = 30.0
@@ -119,6 +121,7 @@ class Train:
                 held_out=unseen,
                 checkpoint_seconds=self.checkpoint_seconds,
                 device=self.device,
+                precision=self.precision,
                 cache=guide_cache() if self.cache else None,
                 progress=progress,
             )

@@ -71,8 +71,8 @@ class Bars:
     def training(self, name: str, now: TrainingProgress) -> None:
         """Move the bar of a stage of training."""
         losses = "  ".join(f"{key} {values.mean():.4f}" for key, values in now.losses.items() if key != "loss")
-        members = len(next(iter(now.losses.values())))
-        self.update(f"{name}: {now.stage} × {members}", now.update, now.updates, f"{now.rate:.0f}/s  {losses}")
+        note = f"{now.rate:.0f}/s, {now.how}  {losses}" if now.losses else f"{now.how} first: half a minute"
+        self.update(f"{name}: {now.stage} × {now.members}", now.update, now.updates, note)
 
 
 @contextmanager

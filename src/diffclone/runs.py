@@ -27,7 +27,7 @@ from diffclone.policy import Policy
 from diffclone.records import Record
 from diffclone.rng import Rng
 from diffclone.settings import differences, to_dict
-from diffclone.training import Progress, Stack
+from diffclone.training import Precision, Progress, Stack
 
 
 @final
@@ -102,6 +102,7 @@ def train_run(
     held_out: Demonstrations | None = None,
     checkpoint_seconds: float = 30.0,
     device: str = "auto",
+    precision: Precision = "float32",
     cache: Path | None = None,
     quick: bool = False,
     progress: Callable[[Progress], None] = lambda progress: None,
@@ -116,6 +117,8 @@ def train_run(
         "data": about(demos),
         "quick": quick,
     }
+    if precision != "float32":
+        identity["precision"] = precision
     Stack.of(method, seeds, vary)  # what cannot be trained claims no folder
     choose_device(device)
     run = claim(folder, identity)
@@ -125,6 +128,9 @@ def train_run(
     begun: set[str] = set()
 
     def report(now: Progress) -> None:
+        if not now.losses:  # nothing but a word that it begins
+            progress(now)
+            return
         if now.stage not in begun:
             begun.add(now.stage)
             forget_metrics(run.metrics, now)
@@ -140,6 +146,7 @@ def train_run(
         seeds=seeds,
         vary=vary,
         device=device,
+        precision=precision,
         held_out=held_out,
         checkpoints=folder / "checkpoints",
         checkpoint_seconds=checkpoint_seconds,
@@ -151,7 +158,7 @@ def train_run(
         settings=settings,
         members=[dict(member) for member in fitted.policy.members],
         data=about(demos),
-        results={"diverged": fitted.diverged},
+        results={"diverged": fitted.diverged, "precision": precision},
         device=device_name(fitted.policy),
         seconds=fitted.seconds,
         quick=quick,

@@ -2,5 +2,6 @@
 
 from diffclone.training.loop import Progress, Trained, train
 from diffclone.training.members import Member, Stack
+from diffclone.training.step import Precision
 
-__all__ = ["Member", "Progress", "Stack", "Trained", "train"]
+__all__ = ["Member", "Precision", "Progress", "Stack", "Trained", "train"]

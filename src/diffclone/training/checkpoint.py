@@ -14,7 +14,7 @@ from diffclone.errors import InvalidFile
 from diffclone.files import read_tensors, write_tensors
 from diffclone.model import Model
 from diffclone.settings import differences
-from diffclone.training.step import Updates
+from diffclone.training.shares import Shares
 
 
 @final
@@ -27,7 +27,7 @@ class Checkpoint:
         self.every_seconds = every_seconds
         self.written = time.monotonic()
 
-    def restore(self, updates: Updates) -> None:
+    def restore(self, updates: Shares) -> None:
         """Continue from the file, if there is one and it is of this very training."""
         if not self.path.exists():
             return
@@ -38,12 +38,12 @@ class Checkpoint:
             )
         updates.restore(state)
 
-    def save(self, updates: Updates) -> None:
+    def save(self, updates: Shares) -> None:
         """Write the state now."""
         write_tensors(self.path, updates.state(), self.identity)
         self.written = time.monotonic()
 
-    def save_if_due(self, updates: Updates, *, finished: bool) -> None:
+    def save_if_due(self, updates: Shares, *, finished: bool) -> None:
         """Write the state if the stage is finished, or the last time is long enough ago."""
         if finished or time.monotonic() - self.written > self.every_seconds:
             self.save(updates)

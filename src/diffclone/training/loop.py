@@ -18,7 +18,8 @@ from diffclone.rng import Rng
 from diffclone.settings import to_dict
 from diffclone.training.checkpoint import Checkpoint, GuideCache, part_identity
 from diffclone.training.members import Stack, from_matrix, to_matrix
-from diffclone.training.step import BLOCK, Pairs, Part, Updates
+from diffclone.training.shares import Shares
+from diffclone.training.step import BLOCK, Pairs, Precision
 
 REPORTS = 400
 """Reports a stage: enough for a smooth curve, few enough to cost nothing."""
@@ -41,6 +42,9 @@ class Progress:
     """Spent on this stage so far."""
     rate: float
     """Updates a second."""
+    members: int = 1
+    how: str = ""
+    """What runs the updates, in words."""
 
     @property
     def remaining_seconds(self) -> float:
@@ -80,6 +84,7 @@ class Session:
     """Pairs that nothing learns from; the policy's losses on them are reported beside those on the others."""
     checkpoint_seconds: float = 30.0
     """How often a checkpoint is written, at the least."""
+    precision: Precision = "float32"
 
 
 def train(model: Model[Any], stack: Stack, session: Session) -> Generator[Progress, None, Trained]:
@@ -135,15 +140,7 @@ def train_stage(
     """All updates of one model and of the parts trained alongside it."""
     seeds, total = stack.member_seeds, model.training.updates
     rng = Rng(seeds, device=session.device, dtype=session.dtype, path=stage)
-    # Weights are made on the CPU, so that a GPU starts from the very same ones.
-    make = Rng(seeds, dtype=session.dtype, path=stage)
-    spread = stack.spread(model, session.device, session.dtype)
-
-    def part(model: Model[Any], stream: Rng) -> Part:
-        return Part(model, model.init(session.dims, stream["init"]).to(session.device), total)
-
-    alongside = {name: part(guide, make[name]) for name, guide in model.needs().items() if guide.trained == "alongside"}
-    updates = Updates(part(spread, make), alongside, fixed, session.pairs, rng)
+    updates = Shares(model, stack, fixed, session.pairs, session.dims, rng, session.precision)
     checkpoint = None
     if session.checkpoints is not None:
         identity = {**session.identity, "stage": stage, "seeds": list(seeds), **session.about}
@@ -151,18 +148,20 @@ def train_stage(
         checkpoint = Checkpoint(path, identity, session.checkpoint_seconds)
         checkpoint.restore(updates)
 
-    begun, done = time.monotonic(), int(updates.done)
+    begun, done = time.monotonic(), updates.done
     first, every = done, max(BLOCK, total // REPORTS // BLOCK * BLOCK)
+    if done < total and updates.compiled:
+        yield Progress(stage, done, total, {}, 0.0, 0.0, len(seeds), "compiling")
     while done < total:
         count = min(every - done % every, total - done)
         losses = {name: means.numpy() for name, means in updates.run(count).items()}
         if session.held_out is not None and stage == "policy":
-            unseen = updates.losses_on(session.held_out, Rng(seeds, device=session.device, dtype=session.dtype))
+            unseen = updates.losses_on(session.held_out)
             losses |= {f"held_out/{name}": values.numpy() for name, values in unseen.items()}
         done += count
         seconds = time.monotonic() - begun
         try:
-            yield Progress(stage, done, total, losses, seconds, (done - first) / seconds)
+            yield Progress(stage, done, total, losses, seconds, (done - first) / seconds, len(seeds), updates.how)
         except GeneratorExit:
             # The caller stops half-way, here between two updates; inside one, the state would be torn.
             if checkpoint is not None:
@@ -170,4 +169,4 @@ def train_stage(
             raise
         if checkpoint is not None:
             checkpoint.save_if_due(updates, finished=done == total)
-    return updates.main.result(), {name: p.result() for name, p in updates.alongside.items()}
+    return updates.results()

@@ -59,6 +59,10 @@ class Stack:
         }
         return dataclasses.replace(model, **columns)
 
+    def share(self, spread: M, members: slice) -> M:
+        """The same model with the numbers of some members."""
+        return dataclasses.replace(spread, **{name: getattr(spread, name)[members] for name in self.vary})
+
 
 def to_matrix(net: nn.Module) -> Tensor:
     """Move all weights of a net into one (members, numbers) matrix, of which its parameters become views.

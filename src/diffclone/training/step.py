@@ -3,12 +3,14 @@
 On a GPU a block of updates is captured once in a CUDA graph and replayed; on a CPU the same code runs as it is.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from diffclone.model import Batch, Model, Training
 from diffclone.rng import Rng
@@ -20,11 +22,11 @@ BLOCK = 32
 LONG = 100_000
 """Updates from which a compiler's half minute is won back on a GPU."""
 
+Precision = Literal["float32", "tf32", "bfloat16"]
+"""Of matrix products; everything else, and the weights, stay as they are."""
+
 UNSEEN = 512
 """Pairs on which a held-out loss is taken at a report."""
-
-SMALL = 500_000
-"""Weights of a member up to which one CPU thread is nearly as fast as several; on a busy machine it is much faster."""
 
 
 @final
@@ -46,7 +48,7 @@ class Pairs:
 
 @final
 class Part:
-    """A model in training: its weights as a matrix (members, numbers), and the optimiser over it."""
+    """A model in training: its weights as a matrix (members, numbers), and what Adam remembers of each."""
 
     def __init__(self, model: Model[Any], net: nn.Module, updates: int):
         self.model = model
@@ -55,53 +57,78 @@ class Part:
         self.updates = updates
         self.matrix = to_matrix(net)
         self.average = self.matrix.clone() if self.training.ema is not None else None
-        self.lr = torch.tensor(self.training.lr, dtype=torch.float32, device=self.matrix.device)
-        # One fused kernel either way: PyTorch's own, or a compiled one, which is the faster on a GPU.
+        # One place for all gradients: on a CPU fresh memory of this size costs more than the gradient itself.
+        self.slope = torch.empty_like(self.matrix)
+        self.mean, self.square = torch.zeros_like(self.matrix), torch.zeros_like(self.matrix)
+        self.steps = torch.zeros((), dtype=torch.float32, device=self.matrix.device)
+        self.rates = torch.zeros(0)
         self.compiled = worth_compiling(self.matrix.device, updates)
-        self.adam = torch.optim.Adam(
+        self.compiled_step = torch.compile(self.plain_step, dynamic=False) if self.compiled else None
+
+    def schedule(self, done: Tensor, length: int) -> None:
+        """The learning rates of the next `length` updates."""
+        part = (done + torch.arange(length, device=done.device)) / self.updates
+        if self.training.decay == "linear":
+            self.rates = self.training.lr * (1 - part)
+        elif self.training.decay == "exponential":
+            self.rates = self.training.lr * self.training.remains**part
+        else:
+            self.rates = torch.full_like(part, self.training.lr)
+
+    def gradients(self, total: Tensor, *, keep_graph: bool) -> list[Tensor]:
+        """Of the sum of the members' losses: a mean would rescale what Adam's eps is compared to."""
+        return list(torch.autograd.grad(total.sum(), list(self.net.parameters()), retain_graph=keep_graph))
+
+    def step(self, gradients: list[Tensor], place: int) -> None:
+        """Use the gradients at the learning rate of this place of the block."""
+        (self.compiled_step or self.plain_step)(gradients, self.rates[place])
+
+    def clipped(self, gradients: list[Tensor]) -> Tensor:
+        """As a matrix, no member's longer than the limit."""
+        slope = torch.cat([g.flatten(1) for g in gradients], 1, out=None if self.compiled else self.slope)
+        if self.training.clip is not None:
+            norm = torch.linalg.vector_norm(slope, dim=1, keepdim=True)
+            slope *= (self.training.clip / (norm + 1e-6)).clamp(max=1.0)
+        return slope
+
+    def plain_step(self, gradients: list[Tensor], rate: Tensor) -> None:
+        """Clip, and one step of Adam."""
+        slope = self.clipped(gradients)
+        # One fused kernel either way: PyTorch's own, or the compiler's, which has the clipping in it as well.
+        adam(
             [self.matrix],
-            lr=self.lr,
-            eps=self.training.eps,
+            [slope],
+            [self.mean],
+            [self.square],
+            [],
+            [self.steps],
+            foreach=False,
             fused=not self.compiled,
             capturable=self.matrix.is_cuda,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=rate,
+            weight_decay=0.0,
+            eps=self.training.eps,
+            maximize=False,
         )
-        self.adam_step = torch.compile(self.adam.step, dynamic=False) if self.compiled else self.adam.step
-        # Adam makes its state at the first step; made now, it can be restored before there was one.
-        clock = torch.zeros((), dtype=torch.float32, device=self.matrix.device)
-        self.adam.state[self.matrix] = {
-            "step": clock,
-            "exp_avg": torch.zeros_like(self.matrix),
-            "exp_avg_sq": torch.zeros_like(self.matrix),
-        }
-
-    def gradient(self, total: Tensor, *, keep_graph: bool) -> Tensor:
-        """Of the sum of the members' losses: a mean would rescale what Adam's eps is compared to. Clipped by member."""
-        gradients = torch.autograd.grad(total.sum(), list(self.net.parameters()), retain_graph=keep_graph)
-        gradient = torch.cat([g.flatten(1) for g in gradients], 1)
-        if self.training.clip is not None:
-            norm = torch.linalg.vector_norm(gradient, dim=1, keepdim=True)
-            gradient *= (self.training.clip / (norm + 1e-6)).clamp(max=1.0)
-        return gradient
-
-    def step(self, gradient: Tensor, done: Tensor) -> None:
-        """One step of Adam at the learning rate of this update."""
-        if self.training.decay == "linear":
-            self.lr.copy_(self.training.lr * (1 - done / self.updates))
-        elif self.training.decay == "exponential":
-            self.lr.copy_(self.training.lr * self.training.remains ** (done / self.updates))
-        self.matrix.grad = gradient
-        self.adam_step()
         if self.average is not None and self.training.ema is not None:
             self.average.lerp_(self.matrix, 1 - self.training.ema)
 
     def state(self) -> dict[str, Tensor]:
         """Everything that an update changes."""
-        state = {"weights": self.matrix, **self.adam.state[self.matrix]}
+        state = {"weights": self.matrix, "step": self.steps, "exp_avg": self.mean, "exp_avg_sq": self.square}
         return state if self.average is None else {**state, "average": self.average}
 
+    @property
+    def best(self) -> Tensor:
+        """The weights that count: the average where one is kept."""
+        return self.matrix if self.average is None else self.average
+
     def result(self) -> nn.Module:
-        """The net with the weights that count: the average where one is kept."""
-        return self.net if self.average is None else from_matrix(self.net, self.average)
+        """The net with the weights that count."""
+        return from_matrix(self.net, self.best)
 
 
 @final
@@ -115,7 +142,9 @@ class Updates:
         fixed: Mapping[str, nn.Module],
         pairs: Pairs,
         rng: Rng,
+        precision: Precision = "float32",
     ):
+        self.precision: Precision = precision
         self.main, self.alongside, self.fixed = main, dict(alongside), dict(fixed)
         self.pairs, self.rng = pairs, rng
         self.done = torch.zeros((), dtype=torch.int64, device=main.matrix.device)
@@ -130,14 +159,9 @@ class Updates:
     def run(self, count: int) -> dict[str, Tensor]:
         """Do `count` updates; the mean of each logged number over them, one a member."""
         self.meter.zero_()
-        threads = torch.get_num_threads()
-        if self.main.matrix.shape[1] <= SMALL:
-            torch.set_num_threads(1)
-        try:
+        with products_in(self.precision, self.done.device):
             for length in blocks(count):
                 self._run_block(length)
-        finally:
-            torch.set_num_threads(threads)
         means = (self.meter / count).cpu()
         return dict(zip(self.names, means, strict=True))
 
@@ -155,11 +179,21 @@ class Updates:
     def _block(self, length: int) -> None:
         clock = self.rng.clock
         clock.start(self.done.clone(), length)
+        for part in (self.main, *self.alongside.values()):
+            part.schedule(self.done, length)
+        logs: list[Tensor] = []
         for place in range(length):
             # The first update of a block draws for all of it; the others can be compiled.
-            judged = self.compiled(clock.draws()) if self.compiled and place else self._judge()
-            self._update(*judged)
+            totals, logged = self.compiled(clock.draws()) if self.compiled and place else self._judge()
+            self._update(totals, place)
+            if not self.names:
+                self.names = list(logged)
+                shape = (len(logged), self.main.matrix.shape[0])
+                self.meter = torch.zeros(*shape, dtype=torch.float64, device=self.done.device)
+            logs += logged.values()
             clock.tick()
+        self.meter += torch.stack(logs).unflatten(0, (length, -1)).sum(0, dtype=torch.float64)
+        self.done += length
 
     def _judge(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """A batch, what each part has to minimise on it, and what is logged."""
@@ -181,23 +215,19 @@ class Updates:
         self.rng.clock.tape = None
         return judged
 
-    def _update(self, totals: Mapping[str, Tensor], logs: Mapping[str, Tensor]) -> None:
+    def _update(self, totals: Mapping[str, Tensor], place: int) -> None:
         # All are differentiated before any steps: a step changes weights that another's gradient depends on.
         parts = [self.alongside[name] if name else self.main for name in totals]
         gradients = [
-            part.gradient(total, keep_graph=part is not parts[-1])
+            part.gradients(total, keep_graph=part is not parts[-1])
             for part, total in zip(parts, totals.values(), strict=True)
         ]
-        for part, gradient in zip(parts, gradients, strict=True):
-            part.step(gradient, self.done)
-        if not self.names:
-            self.names = list(logs)
-            self.meter = torch.zeros(len(logs), self.main.matrix.shape[0], dtype=torch.float64, device=self.done.device)
-        self.meter += torch.stack(list(logs.values()))
-        self.done += 1
+        for part, own in zip(parts, gradients, strict=True):
+            part.step(own, place)
 
-    def losses_on(self, pairs: Pairs, rng: Rng) -> dict[str, Tensor]:
+    def losses_on(self, pairs: Pairs) -> dict[str, Tensor]:
         """What would be logged on other pairs; the same draws each time, so that two answers can be compared."""
+        rng = Rng(self.rng.seeds, device=self.rng.device, dtype=self.rng.dtype)
         parts = {**self.fixed, **{name: part.net for name, part in self.alongside.items()}}
         with torch.no_grad():
             batch = pairs.sample(min(len(pairs.act), UNSEEN), rng["batch"])
@@ -214,6 +244,20 @@ class Updates:
         """Go back to a saved state."""
         for name, tensor in self.state().items():
             tensor.copy_(state[name])
+
+
+@contextmanager
+def products_in(precision: Precision, device: torch.device) -> Generator[None, None, None]:
+    """Matrix products of this precision while it lasts."""
+    before = torch.get_float32_matmul_precision()
+    if precision == "tf32":
+        torch.set_float32_matmul_precision("high")
+    try:
+        # Casts are not kept from one update to the next: a captured graph would go on with old weights.
+        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16", cache_enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def worth_compiling(device: torch.device, updates: int) -> bool:

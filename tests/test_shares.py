@@ -1,0 +1,125 @@
+"""Members shared out over cores are the same members."""
+
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training
+from diffclone.api import fit_fully
+from diffclone.guides import GANGuide
+from diffclone.methods import DiffusionPolicy
+from diffclone.model import Method
+from diffclone.training import Progress
+from diffclone.training.shares import cuts
+
+X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
+DEMOS = Demonstrations.from_arrays(X, np.sin(3 * X[:, :1]), episode_ends=[100, 200])
+SHORT = Training(updates=70, batch=16, lr=1e-3)
+NETWORK = Network(width=16, depth=2)
+GUIDE = DiffusionGuide(training=SHORT, width=16, steps=50)
+GUIDED = DBC(training=SHORT, network=NETWORK, guide=GUIDE)
+METHODS: dict[str, Method[Any]] = {
+    "bc": BC(training=SHORT, network=NETWORK),
+    "average": BC(training=replace(SHORT, ema=0.9), network=NETWORK),
+    "dbc": GUIDED,
+    "table": replace(GUIDED, guide=replace(GUIDE, conditioning="table")),
+    "gan": DBC(training=SHORT, network=NETWORK, coefficient=1.0, guide=GANGuide(training=SHORT, width=16)),
+    "diffusion-policy": DiffusionPolicy(training=SHORT, width=16, steps=50),
+}
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Generator[None, None, None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def trained(method: Method[Any], cores: int, seeds: tuple[int, ...] = (0, 1, 2), **options: Any) -> dict[str, Tensor]:
+    torch.set_num_threads(cores)
+    found = fit_fully(method, DEMOS, seeds=seeds, device="cpu", dtype=torch.float64, **options).trained
+    nets = {"policy": found.net, **found.parts}
+    return {name: torch.cat([p.detach().flatten(1) for p in net.parameters()], 1) for name, net in nets.items()}
+
+
+@pytest.mark.parametrize(("members", "shares"), [(1, 1), (3, 2), (24, 7), (5, 5)])
+def test_cuts_hold_every_member_once_and_are_even(members: int, shares: int) -> None:
+    found = [list(range(members))[cut] for cut in cuts(members, shares)]
+    assert [member for share in found for member in share] == list(range(members))
+    assert max(map(len, found)) - min(map(len, found)) <= 1
+    assert len(found) == shares
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_member_is_the_same_on_one_core_and_on_three(name: str) -> None:
+    alone, shared = trained(METHODS[name], 1), trained(METHODS[name], 3)
+    assert alone.keys() == shared.keys()
+    for part, weights in alone.items():
+        assert torch.allclose(weights, shared[part], rtol=0, atol=1e-10)
+
+
+def test_what_varies_goes_with_its_member() -> None:
+    vary = {"coefficient": [0.0, 5.0]}
+    method = replace(GUIDED, coefficient=1.0)
+    alone, shared = (trained(method, cores, seeds=(0, 1), vary=vary)["policy"] for cores in (1, 3))
+    assert torch.allclose(alone, shared, rtol=0, atol=1e-10)
+    assert not torch.allclose(shared[0], shared[2], atol=1e-3)
+
+
+def test_shared_training_resumes_bit_for_bit_even_on_other_cores(tmp_path: Path) -> None:
+    class Stopped(Exception):
+        """A user's Ctrl-C."""
+
+    def stop(now: Progress) -> None:
+        if now.stage == "policy" and now.update >= 32:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        trained(GUIDED, 2, checkpoints=tmp_path, progress=stop)
+    resumed = trained(GUIDED, 2, checkpoints=tmp_path)["policy"]
+    assert torch.equal(resumed, trained(GUIDED, 2)["policy"])
+    with pytest.raises(Stopped):
+        trained(GUIDED, 2, checkpoints=tmp_path / "more", progress=stop)
+    elsewhere = trained(GUIDED, 3, checkpoints=tmp_path / "more")["policy"]
+    assert torch.allclose(elsewhere, resumed, rtol=0, atol=1e-10)
+
+
+def test_a_fault_in_one_share_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    from diffclone.training.step import Updates
+
+    run = Updates.run
+
+    def faulty(self: Updates, count: int) -> dict[str, Tensor]:
+        if 2 in self.rng.seeds:
+            raise MemoryError("no more")
+        return run(self, count)
+
+    monkeypatch.setattr(Updates, "run", faulty)
+    with pytest.raises(MemoryError, match="no more"):
+        trained(METHODS["bc"], 3)
+
+
+def test_progress_says_how_many_cores_work() -> None:
+    seen: list[Progress] = []
+    trained(METHODS["bc"], 2, progress=seen.append)
+    assert {now.how for now in seen} == {"2 cores"}
+    assert {now.members for now in seen} == {3}
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_less_precise_products_learn_the_same_and_are_kept_apart(precision: Any, tmp_path: Path) -> None:
+    def last_loss(**options: Any) -> float:
+        seen: list[Progress] = []
+        fit_fully(GUIDED, DEMOS, device="cpu", cache=tmp_path, progress=seen.append, **options)
+        assert seen[0].stage == "guide"  # another precision does not find this one's guide
+        return next(now.losses["L_diff"] for now in reversed(seen) if now.stage == "guide").item()
+
+    full = last_loss()
+    assert last_loss(precision=precision) == pytest.approx(full, rel=0.05)
+    assert torch.get_float32_matmul_precision() == "highest"
