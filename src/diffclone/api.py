@@ -7,14 +7,17 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
+from torch import Tensor
 
 from diffclone.data import Demonstrations, Normaliser
+from diffclone.data.normaliser import in_parts
 from diffclone.errors import DiffcloneError, InvalidSettings
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Dims, Method, Normalisation
 from diffclone.policy import Policy
 from diffclone.settings import to_dict
+from diffclone.shapes import Seen
 from diffclone.training import Precision, Progress, Stack, train
 from diffclone.training.checkpoint import GuideCache
 from diffclone.training.loop import Session, Trained
@@ -145,11 +148,16 @@ def prepare(
 
 
 def normalised(demos: Demonstrations, normaliser: Normaliser, device: torch.device, dtype: torch.dtype) -> Pairs:
-    """Pairs as models see them."""
-    return Pairs(
-        normaliser.normalise_obs(torch.tensor(demos.obs, device=device).to(dtype)),
-        normaliser.normalise_act(torch.tensor(demos.act, dtype=dtype, device=device)),
-    )
+    """Pairs as models see them: the one copy of the demonstrations that training makes."""
+
+    def filled(values: Seen, normalise: Callable[[Tensor], Tensor]) -> Tensor:
+        copy, done = torch.empty(values.shape, dtype=dtype, device=device), 0
+        for part in in_parts(values):
+            copy[done : done + len(part)] = normalise(torch.tensor(part, device=device).to(dtype))
+            done += len(part)
+        return copy
+
+    return Pairs(filled(demos.obs, normaliser.normalise_obs), filled(demos.act, normaliser.normalise_act))
 
 
 def about(demos: Demonstrations) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class Demonstrations:
         digest = hashlib.sha256()
         for array in (self.obs, self.act, self.episode_ends):
             digest.update(f"{array.shape}{array.dtype}".encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
+            digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()[:16]
 
     def episodes(self) -> Iterator[tuple[Seen, Floats]]:

@@ -9,7 +9,9 @@ A dimension that never varies in the demonstrations carries no information: its 
 The pixels of pictures share one mean and one std: a grey means the same wherever it is seen.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -18,9 +20,12 @@ from torch import Tensor
 
 from diffclone.data.demonstrations import Demonstrations
 from diffclone.errors import InvalidData
+from diffclone.shapes import Seen
 
 LIMIT = 10.0
 """Standard deviations after which a state is no stranger than another."""
+PART = 1_000_000
+"""Numbers that are looked at together."""
 MARGIN = 0.05
 """Of the expert's range of actions, by which the box is wider than it on each side."""
 
@@ -106,9 +111,18 @@ def _z(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     return torch.where(std > 0, (x - mean) / std.where(std > 0, torch.ones_like(std)), 0.0)
 
 
-def _statistics(values: object) -> tuple[Tensor, Tensor]:
-    x = torch.tensor(values, dtype=torch.float64)
-    mean, std = x.mean(0), x.std(0) if len(x) > 1 else torch.zeros_like(x[0])
+def in_parts(values: Seen) -> Iterator[Seen]:
+    """Some rows after others: what is made of them on the way is small, however many there are."""
+    rows = max(1, PART // values.shape[1])
+    for begin in range(0, len(values), rows):
+        yield values[begin : begin + rows]
+
+
+def _statistics(values: Seen) -> tuple[Tensor, Tensor]:
+    parts = partial(map, partial(torch.tensor, dtype=torch.float64))
+    mean = sum((x.sum(0) for x in parts(in_parts(values))), torch.zeros(1)) / len(values)
+    squares = sum(((x - mean).square().sum(0) for x in parts(in_parts(values))), torch.zeros(1))
+    std = (squares / max(1, len(values) - 1)).sqrt()
     # Rounding leaves a constant column with a spread of about 1e-17 of its size: that is no spread.
     std = torch.where(std > 1e-7 * mean.abs().clamp(min=1e-7), std, torch.zeros_like(std))
     return mean.float(), std.float()

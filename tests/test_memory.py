@@ -1,0 +1,65 @@
+"""What training asks of memory grows with what it is given, and no faster."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from diffclone import BC, Demonstrations, DiffusionGuide, Network, Training
+from diffclone.api import prepare
+from diffclone.data import Normaliser, normaliser
+from diffclone.model import Dims
+from diffclone.rng import Rng
+from diffclone.training import Stack
+from diffclone.training.shares import Shares
+from diffclone.training.step import Pairs
+
+PROGRAM = """
+import resource
+import numpy as np, torch
+from diffclone import Demonstrations
+from diffclone.api import prepare
+obs, act = np.ones((1_500_000, 30), np.float32), np.ones((1_500_000, 10), np.float32)
+demos = Demonstrations.from_arrays(obs, act, episode_ends=[1_500_000])
+demos.fingerprint
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+prepare(demos, "z-score", torch.device("cpu"), torch.float32)
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print((after - before) * 1024 / (obs.nbytes + act.nbytes))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has another unit elsewhere")
+def test_demonstrations_are_copied_once_and_no_more() -> None:
+    answer = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    assert 0.9 < float(answer.stdout) < 1.4
+
+
+@pytest.mark.parametrize("part", [1, 7, 10_000])
+def test_statistics_in_parts_are_the_statistics(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(normaliser, "PART", part)
+    values = np.random.default_rng(0).normal(5.0, 3.0, (101, 3)).astype(np.float32)
+    demos = Demonstrations.from_arrays(values, values[:, :1], episode_ends=[101])
+    found = Normaliser.from_demonstrations(demos)
+    assert np.allclose(found.obs_mean, values.mean(0), atol=1e-6)
+    assert np.allclose(found.obs_std, values.std(0, ddof=1), atol=1e-6)
+    _, session = prepare(demos, "z-score", torch.device("cpu"), torch.float32)
+    assert np.allclose(session.pairs.obs.mean(0), 0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        BC(training=Training(updates=10), network=Network(width=32)),
+        DiffusionGuide(training=Training(updates=10, ema=0.9), width=32),
+    ],
+)
+def test_state_is_linear_in_members(model: BC | DiffusionGuide) -> None:
+    def numbers(members: int) -> int:
+        pairs = Pairs(torch.ones(50, 4), torch.ones(50, 2))
+        shares = Shares(model, Stack(tuple(range(members)), {}), {}, pairs, Dims(4, 2), Rng(range(members), path="x"))
+        return sum(t.numel() for t in shares.state().values() if t.dim())
+
+    assert numbers(16) == 16 * numbers(1)
