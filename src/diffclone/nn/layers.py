@@ -145,9 +145,9 @@ class Denoiser(nn.Module):
         self.layers = nn.ModuleList(Linear(a, b, rng) for a, b in pairwise(sizes))
         if conditioning == "table":
             self.tables = nn.ParameterList(nn.Parameter(rng.normal(steps, width)) for _ in range(depth))
-            self.times = None
+            self.time = None
         else:
-            self.times = nn.ModuleList(Linear(FREQUENCIES, width, rng) for _ in range(depth))
+            self.time = Linear(FREQUENCIES, depth * width, rng)  # of all layers at once: one product for all
             waves = sinusoids(steps).to(rng.device, rng.dtype)
             self.register_buffer("waves", waves, persistent=False)
         self.out = Linear(width, size, rng)
@@ -164,10 +164,9 @@ class Denoiser(nn.Module):
 
     def embed(self, t: Tensor) -> list[Tensor]:
         """e(t) for each layer, (…, rows, width)."""
-        if self.times is not None:
+        if self.time is not None:
             waves: Tensor = self.waves  # pyright: ignore[reportAssignmentType]
-            seen = waves[t]
-            return [time(seen) for time in self.times]
+            return list(self.time(waves[t]).chunk(len(self.layers), -1))
         members, steps, _ = self.tables[0].shape
         # One row after another is far faster than one number after another; members' tables lie one below the other.
         row = t if members == 1 else t + steps * torch.arange(members, device=t.device)[:, None]

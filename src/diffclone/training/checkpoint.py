@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, final
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from diffclone.errors import InvalidFile
 from diffclone.files import read_tensors, write_tensors
@@ -71,8 +71,15 @@ class GuideCache:
         write_tensors(self.path(identity, seed), {"weights": weights}, [identity, seed])
 
 
-def part_identity(part: Model[Any], settings: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Any]:
-    """What a part's weights depend on: its settings, less those that matter only when it judges, and the data."""
+def part_identity(
+    part: Model[Any], settings: Mapping[str, Any], about: Mapping[str, Any], net: nn.Module
+) -> dict[str, Any]:
+    """What a part's weights depend on: its settings, less those that matter only when it judges, and the data.
+
+    The shapes of the weights belong to it: a net that is laid out anew does not take an older one's for its own.
+    """
     judging = {f.name for f in dataclasses.fields(part) if f.metadata.get("judging")}
     kind = f"{type(part).__module__}.{type(part).__qualname__}"
-    return {"guide": {k: v for k, v in settings.items() if k not in judging}, "class": kind, **about}
+    shapes = [list(p.shape[1:]) for p in net.parameters()]
+    learned = {k: v for k, v in settings.items() if k not in judging}
+    return {"guide": learned, "class": kind, "shapes": shapes, **about}

@@ -113,7 +113,8 @@ def encoded(session: Session, encoder: Encoder, weights: nn.Module, stack: Stack
 
 def train_part(name: str, part: Model[Any], stack: Stack, session: Session) -> Generator[Progress, None, nn.Module]:
     """One a seed, from the cache where it has them. Members that differ in other fields share it."""
-    identity = part_identity(part, to_dict(part, GUIDES), session.about)
+    net = part.init(session.dims, Rng([0], device=session.device, dtype=session.dtype)["init"])
+    identity = part_identity(part, to_dict(part, GUIDES), session.about, net)
     rows: dict[int, Tensor] = {}
     if session.cache is not None:
         found = {seed: session.cache.load(identity, seed) for seed in stack.seeds}
@@ -122,15 +123,14 @@ def train_part(name: str, part: Model[Any], stack: Stack, session: Session) -> G
         if session.pairs.obs.dim() == 3:
             own = session.pairs.obs[[stack.seeds.index(seed) for seed in missing]]
             session = replace(session, pairs=Pairs(own, session.pairs.act))
-        net, _ = yield from train_stage(name, part, Stack(missing, {}), {}, session)
-        for seed, row in zip(missing, to_matrix(net), strict=True):
+        trained, _ = yield from train_stage(name, part, Stack(missing, {}), {}, session)
+        for seed, row in zip(missing, to_matrix(trained), strict=True):
             rows[seed] = row
             if session.cache is not None:
                 session.cache.save(identity, seed, row)
     # One serves all members by broadcasting; several are laid out along the member axis.
     seeds = stack.seeds if len(stack.seeds) == 1 else stack.member_seeds
     matrix = torch.stack([rows[seed].to(session.device, session.dtype) for seed in seeds])
-    net = part.init(session.dims, Rng([0], device=session.device, dtype=session.dtype)["init"])
     return from_matrix(net, matrix).requires_grad_(requires_grad=False)
 
 
