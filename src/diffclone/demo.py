@@ -14,10 +14,11 @@ from diffclone.console import Bars, percent, percent_interval
 from diffclone.errors import InvalidFile
 from diffclone.evaluation import Scores, evaluate
 from diffclone.experiments import preset
+from diffclone.experiments.choices import shortened
 from diffclone.files import write_atomically
 from diffclone.guides import DiffusionGuide
 from diffclone.methods import DBC
-from diffclone.model import Dims, Method
+from diffclone.model import Dims
 from diffclone.policy import Policy
 from diffclone.records import Record
 from diffclone.rng import Rng
@@ -29,7 +30,6 @@ from diffclone.training import Progress
 TASK = "maze"
 SHOWN_EPISODES = 60
 """Trajectories in the picture."""
-QUICK_UPDATES = 64
 COLUMNS = ("method", "success", "95 %", "sd over seeds", "steps", "seeds × episodes")
 
 
@@ -99,15 +99,6 @@ def run_demo(
     result = summarise(scores, quick=quick)
     write_page(out / "index.html", result, runs, scores, watched, records)
     return result
-
-
-def shortened(method: Method[Any]) -> Method[Any]:
-    """The same method with hardly any training."""
-    brief = dataclasses.replace(method, training=dataclasses.replace(method.training, updates=QUICK_UPDATES))
-    if isinstance(brief, DBC):
-        training = dataclasses.replace(brief.guide.training, updates=QUICK_UPDATES)
-        return dataclasses.replace(brief, guide=dataclasses.replace(brief.guide, training=training))
-    return brief
 
 
 def summarise(scores: dict[str, Scores], *, quick: bool) -> DemoResult:

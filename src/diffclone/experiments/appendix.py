@@ -115,23 +115,27 @@ APPENDIX: dict[str, Appendix] = {
 }  # fmt: skip
 
 
-def guided() -> dict[str, DBC]:
-    """The paper's other guides, whose settings it gives for Maze. Policies: two hidden layers, ReLU."""
-    maze = APPENDIX["maze"]
-    network = Network(width=256, depth=2, activation="relu", init="default")
-    policy = DBC(training=maze.policy(), network=network, away=0.0)
+def guided(task: str) -> dict[str, DBC]:
+    """The paper's other guides. It gives their settings for Maze, where policies have two hidden layers of ReLU.
+
+    For another task the guides are the same; the network, the schedule of the policy and λ are the task's own.
+    """
+    column = APPENDIX[task]
+    maze = task == "maze"
+    network = Network(width=256, depth=2, activation="relu", init="default") if maze else column.network
+    policy = DBC(training=column.policy(), network=network, away=0.0, normalisation=column.normalisation)
     energy = EnergyGuide(
-        training=Training(updates=8000 * -(-maze.pairs // 128), lr=5e-4, decay="exponential", remains=0.99**80)
+        training=Training(updates=8000 * -(-column.pairs // 128), lr=5e-4, decay="exponential", remains=0.99**80)
     )
     vae = VAEGuide(training=Training(updates=100_000, lr=1e-4, decay="constant", clip=None), kl_weight=1.0)
+    gan = GANGuide()
+    if not maze:
+        # A discriminator of the policy's own learning rate, as in Maze.
+        gan = replace(gan, training=replace(gan.training, lr=column.lr))
+    steady = replace(policy.training, decay="constant")
+    own = column.coefficient
     return {
-        "energy": replace(policy, coefficient=0.1, guide=energy, subtract_expert=False),
-        "vae": replace(policy, coefficient=1.0, guide=vae),
-        "gan": replace(
-            policy,
-            training=replace(policy.training, decay="constant"),
-            coefficient=0.2,
-            guide=GANGuide(),
-            subtract_expert=False,
-        ),
+        "energy": replace(policy, coefficient=0.1 if maze else own, guide=energy, subtract_expert=False),
+        "vae": replace(policy, coefficient=1.0 if maze else own, guide=vae),
+        "gan": replace(policy, training=steady, coefficient=0.2 if maze else own, guide=gan, subtract_expert=False),
     }

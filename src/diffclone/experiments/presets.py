@@ -43,9 +43,12 @@ def from_appendix() -> Iterator[tuple[str, Preset]]:
         yield f"{task}/ibc/paper", Preset(column.ibc(), about)
         about = f"{printed}: {column.diffusion_epochs} epochs, lr {column.diffusion_lr:g}, 1000 steps an action."
         yield f"{task}/diffusion-policy/paper", Preset(column.diffusion_policy(), about)
-    for guide, method in guided().items():
+    for guide, method in guided("maze").items():
         about = f"The paper's appendix on guides: λ = {method.coefficient:g}."
         yield f"maze/dbc/paper-{guide}", Preset(method, about)
+    for guide, method in guided("fetch-pick").items():
+        about = f"The paper's guides of Maze; its network, schedule and λ = {method.coefficient:g} of this task."
+        yield f"fetch-pick/dbc/paper-{guide}", Preset(method, about)
 
 
 BRIEF_POLICY = Training(updates=20_000, lr=1e-3, eps=1e-12)
@@ -53,6 +56,10 @@ BRIEF_GUIDE = DiffusionGuide(training=Training(updates=40_000, lr=1e-3), width=5
 BRIEF_OTHER = Training(updates=20_000, lr=1e-3)
 BRIEF_ENERGY = Training(updates=20_000, lr=1e-3)
 BRIEF_DIFFUSION = Training(updates=100_000, lr=1e-3, ema=0.999)
+BRIEF_WIDE = replace(BRIEF_DIFFUSION, updates=40_000)
+"""For diffusion policies of more than a thousand units a layer, which are slow."""
+GUIDED = ("maze", "fetch-pick")
+"""Tasks on which the paper compares guides."""
 PIXELS = Network(width=256, depth=1, activation="relu", image=(2, 64, 64))
 PIXEL_GUIDE = replace(BRIEF_GUIDE, training=Training(updates=10_000, lr=1e-3), width=256)
 
@@ -76,18 +83,20 @@ def brief() -> Iterator[tuple[str, Preset]]:
         yield f"{task}/ibc/brief", Preset(ibc, f"{about}, fewer and larger updates.")
         langevin = IBCLangevin(normalisation=column.normalisation)
         yield f"{task}/ibc-langevin/brief", Preset(langevin, "Ours: the paper did not try it.")
-        diffusion = replace(column.diffusion_policy(), training=BRIEF_DIFFUSION, sampler="dpm-solver++")
+        diffusion = column.diffusion_policy()
+        schedule = BRIEF_WIDE if diffusion.width > 1000 else BRIEF_DIFFUSION
+        diffusion = replace(diffusion, training=schedule, sampler="dpm-solver++")
         yield (
             f"{task}/diffusion-policy/brief",
             Preset(diffusion, f"{about}, fewer and larger updates, a moving average."),
         )
-    for guide, method in guided().items():
+    for task, guide, method in ((t, *entry) for t in GUIDED for entry in guided(t).items()):
         before = method.guide.trained == "before"
         clip = method.guide.training.clip
         schedule = replace(BRIEF_OTHER, clip=clip) if before else replace(method.guide.training, lr=BRIEF_POLICY.lr)
         training = replace(method.training, updates=BRIEF_POLICY.updates, lr=BRIEF_POLICY.lr)
         short = replace(method, training=training, guide=replace(method.guide, training=schedule))
-        yield f"maze/dbc/brief-{guide}", Preset(short, f"{about} and λ, fewer and larger updates.")
+        yield f"{task}/dbc/brief-{guide}", Preset(short, f"{about} and λ, fewer and larger updates.")
     ours = "Ours: the paper gives no settings for this task."
     spiral = Network(width=256, depth=2)
     yield "spiral/bc/brief", Preset(BC(training=BRIEF_POLICY, network=spiral), ours)
