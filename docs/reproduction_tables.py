@@ -1,0 +1,79 @@
+"""What agrees with the paper and what does not, made from Records of its experiments."""
+
+from functools import cache
+from pathlib import Path
+
+from diffclone.experiments import EXPERIMENTS
+from diffclone.experiments.compare import sheets
+from diffclone.experiments.sheet import Sheet, Verdict
+from diffclone.records import Record
+from diffclone.reports.findings import absent, compared_in_words, contradictions, judged, rule_of, tally_in_words
+from diffclone.reports.text_tables import markdown, markdown_text
+
+RECORDS = Path(__file__).parent / "records"
+FILES = "reproduction*.jsonl"
+
+
+@cache
+def reproduced() -> tuple[Sheet, ...]:
+    """Every experiment."""
+    records = [record for path in sorted(RECORDS.glob(FILES)) for record in Record.read_all(path)]
+    return tuple(sheets(list(EXPERIMENTS.values()), records, "ours"))
+
+
+def experiment_table(name: str) -> str:
+    """Ours beside the paper's, a line a cell; or that nothing was run."""
+    sheet = next(sheet for sheet in reproduced() if sheet.name == name)
+    if sheet.cells:
+        return markdown(sheet).rstrip("\n")
+    measured = sum(len(records) for records in sheet.measured.values())
+    return f"No table: a figure of {measured} Records." if measured else "Not run."
+
+
+def rule() -> str:
+    """How verdicts are found."""
+    return markdown_text(rule_of(reproduced()))
+
+
+def summary() -> str:
+    """How many cells have which verdict."""
+    return tally_in_words(reproduced())
+
+
+def verdict_list(verdict: Verdict) -> str:
+    """Cells with a verdict, by experiment."""
+    return listed([f"{sheet.title}: {compared_in_words(cell)}" for sheet, cell in judged(reproduced(), verdict)])
+
+
+def missing_list() -> str:
+    """What was not run, and why."""
+    return listed(
+        [
+            f"{sheet.title}: {'; '.join(places)} ({why})"
+            for sheet in reproduced()
+            for why, places in absent(sheet).items()
+        ]
+    )
+
+
+def contradictions_list() -> str:
+    """What the paper says against itself."""
+    return listed([f"{'; '.join(where)}: {note}" for note, where in contradictions(reproduced()).items()])
+
+
+def listed(lines: list[str]) -> str:
+    """Escaped; an empty list says so."""
+    return "\n".join(f"- {markdown_text(line)}" for line in lines) or "None."
+
+
+BLOCKS = {
+    "reproduction-rule": rule,
+    "reproduction-summary": summary,
+    "reproduction-agrees": lambda: verdict_list("agrees"),
+    "reproduction-better": lambda: verdict_list("better"),
+    "reproduction-short": lambda: verdict_list("short"),
+    "reproduction-missing": missing_list,
+    "reproduction-contradictions": contradictions_list,
+    **{f"reproduction-{name}": lambda name=name: experiment_table(name) for name in EXPERIMENTS},
+}
+"""For docs/make.py."""
