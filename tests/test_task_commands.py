@@ -231,6 +231,15 @@ def test_a_film_of_a_policy(diffclone: Command, trained: Path, tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("drawn")
+def test_the_first_steps_of_a_policy_that_comes_with_the_package(diffclone: Command, tmp_path: Path) -> None:
+    path = tmp_path / "first.gif"
+    answer = diffclone("render", "spiral", "--policy", "pretrained", "--steps", "4", "--out", path)
+    assert answer.code == 0, answer.err
+    assert "160 steps" in answer.err  # played to its end
+    assert len(imageio.imread(path)) == 5
+
+
+@pytest.mark.usefixtures("drawn")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -240,6 +249,7 @@ def test_a_film_of_a_policy(diffclone: Command, trained: Path, tmp_path: Path) -
         (("spirall", "--out", "film.gif"), "unknown task 'spirall'; did you mean 'spiral'"),
         (("spiral", "--out", "film.gif", "--options", "colour=1"), "the task 'spiral' has no option 'colour'"),
         (("spiral", "--out", "film.gif", "--policy", "none"), "none is not a run"),
+        (("spiral", "--out", "film.gif", "--steps", "0"), "at least one step must be shown; 0 were asked for"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -10,6 +10,7 @@ from diffclone.methods import BC, DBC, IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Guide, Method, Model, Training
 from diffclone.nn import Network
 from diffclone.policy import Policy
+from diffclone.pretrained import pretrained
 
 __all__ = [
     "BC",
@@ -34,4 +35,5 @@ __all__ = [
     "VAEGuide",
     "evaluate",
     "fit",
+    "pretrained",
 ]

@@ -22,8 +22,10 @@ from diffclone.experiments import PRESETS
 from diffclone.model import Method
 from diffclone.overfitting import Overfitting
 from diffclone.policy import Policy
+from diffclone.pretrained import names as pretrained_names
+from diffclone.pretrained import pretrained
 from diffclone.records import Record
-from diffclone.runs import Run, record_evaluation, train_run
+from diffclone.runs import Run, evaluation_record, record_evaluation, train_run
 from diffclone.statistics import mean_interval
 from diffclone.tasks import TASKS
 from diffclone.tasks.options import parse_options
@@ -143,8 +145,10 @@ class Train:
 class Evaluate:
     """Play episodes with every member of a run, and append the result to the run's Records."""
 
-    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    run_folder: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="RUN")] = None
     """What `diffclone train` made."""
+    pretrained: str | None = None
+    """Or a policy that comes with the package: TASK, or TASK/METHOD. Nothing is written."""
     episodes: int = 100
     """Episodes a member. (The paper's protocol always counts a hundred.)"""
     task: str | None = None
@@ -168,11 +172,17 @@ class Evaluate:
 
     def run(self) -> None:
         """Do it."""
-        run = Run(self.run_folder)
-        policy = run.policy(str(choose_device(self.device)))
+        device = str(choose_device(self.device))
+        if (self.run_folder is None) == (self.pretrained is None):
+            raise InvalidSettings(
+                f"say what plays: a run's folder, or --pretrained with one of {', '.join(pretrained_names())}."
+            )
+        run = None if self.run_folder is None else Run(self.run_folder)
+        policy = pretrained(self.pretrained or "", device=device) if run is None else run.policy(device)
+        task = (self.pretrained or "").split("/")[0] if run is None else run.identity()["task"]
         policy = choose_members(policy, parse_values("--where", self.where)).acting(**parse_options(self.acting))
-        scores = self.play(policy, self.env or self.task or run.identity()["task"])
-        record = record_evaluation(run, policy, scores)
+        scores = self.play(policy, self.env or self.task or task)
+        record = evaluation_record(policy, scores) if run is None else record_evaluation(run, policy, scores)
         if self.json:
             answer(dataclasses.asdict(record))
             return

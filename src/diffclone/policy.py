@@ -150,12 +150,15 @@ class Policy:
             raise InvalidData(f"this policy has {len(self)} members; choose one: policy[0].predict(…).")
         return self(observation), None
 
-    def save(self, folder: str | Path) -> None:
-        """Write `config.json`, `model.safetensors` and a card, `README.md`, into a new or empty folder."""
+    def save(self, folder: str | Path, *, half: bool = False) -> None:
+        """Write `config.json`, `model.safetensors` and a card, `README.md`, into a new or empty folder.
+
+        Half precision halves the file; weights are rounded to about three digits, and single again once loaded.
+        """
         folder = Path(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InvalidFile(f"{folder} exists already and is not overwritten. Choose another folder.")
-        tensors = {f"net.{name}": t for name, t in self.net.state_dict().items()}
+        tensors = {f"net.{name}": t.half() if half else t for name, t in self.net.state_dict().items()}
         tensors |= {f"normaliser.{name}": t for name, t in self.normaliser.tensors().items()}
         if self.bounds is not None:
             tensors |= {"bounds.low": self.bounds[0], "bounds.high": self.bounds[1]}

@@ -180,9 +180,9 @@ def forget_metrics(path: Path, now: Progress) -> None:
         write_atomically(path, "".join(kept).encode())
 
 
-def record_evaluation(run: Run, policy: Policy, scores: Scores) -> Record:
-    """Append an evaluation to the run's Records."""
-    record = Record(
+def evaluation_record(policy: Policy, scores: Scores, *, quick: bool = False) -> Record:
+    """What a policy scored."""
+    return Record(
         kind="evaluation",
         settings=to_dict(policy.method, METHODS, GUIDES),
         members=[dict(member) for member in policy.members],
@@ -190,8 +190,13 @@ def record_evaluation(run: Run, policy: Policy, scores: Scores) -> Record:
         results=scores.summary(),
         device=device_name(policy),
         seconds=scores.seconds,
-        quick=bool(run.identity().get("quick")),
+        quick=quick,
     )
+
+
+def record_evaluation(run: Run, policy: Policy, scores: Scores) -> Record:
+    """Append an evaluation to the run's Records."""
+    record = evaluation_record(policy, scores, quick=bool(run.identity().get("quick")))
     record.append_to(run.records)
     config = read_json(run.folder / "policy" / "config.json")
     evaluations = [r for r in Record.read_all(run.records) if r.kind == "evaluation"]

@@ -120,23 +120,29 @@ class Render:
     out: Path
     """The file to write. An existing file is not overwritten."""
     policy: str = "expert"
-    """A run's folder, or expert."""
+    """A run's folder, pretrained for the one that comes with the package, or expert."""
     member: int = 0
     """Which member of the run."""
     start: int = 0
     """Which of the evaluation starts."""
+    steps: int | None = None
+    """Show the first so many only; the episode is played to its end."""
     options: tuple[str, ...] = ()
     """Of the task's environment, e.g. start_noise=2."""
 
     def run(self) -> None:
         """Do it."""
+        from diffclone.pretrained import pretrained
         from diffclone.rendering import check_suffix, film, write_pictures
         from diffclone.runs import Run
 
         task = TASKS[self.task]
         check_suffix(self.out)
         refuse_existing(self.out)
-        policy = None if self.policy == "expert" else Run(Path(self.policy)).policy()
+        if self.policy == "pretrained":
+            policy = pretrained(self.task)
+        else:
+            policy = None if self.policy == "expert" else Run(Path(self.policy)).policy()
         if policy is not None and not 0 <= self.member < len(policy):
             raise InvalidSettings(f"{self.policy} has members 0 … {len(policy) - 1}; {self.member} was asked for.")
         options = task.check(parse_options(self.options))
@@ -146,7 +152,9 @@ class Render:
             start=self.start,
             **options,
         )
-        write_pictures(self.out, shot.pictures)
+        if self.steps is not None and self.steps < 1:
+            raise InvalidSettings(f"at least one step must be shown; {self.steps} were asked for.")
+        write_pictures(self.out, shot.pictures[: None if self.steps is None else self.steps + 1])
         solved = f", {'solved' if shot.success else 'not solved'}" if task.metric == "success" else ""
         say(f"wrote {self.out}: {len(shot.pictures) - 1} steps, return {shot.returns:.1f}{solved}")
 

@@ -1,1 +1,1 @@
-"""Bundled files: demonstrations, each with its provenance inside and its checksum in CHECKSUMS."""
+"""Bundled files: demonstrations, experts and policies, each with its provenance and its checksum in CHECKSUMS."""
