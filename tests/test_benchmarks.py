@@ -1,26 +1,38 @@
-import importlib.util
+import importlib
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
+from diffclone.bench import acting as bench_acting
+from diffclone.bench.training import Case, Ground, find_rivals, ground, updates_of
+from diffclone.errors import InvalidSettings
+from diffclone.guides.diffusion import antithetic
+from diffclone.methods import METHODS
+from diffclone.model import Batch
 from diffclone.records import Record
+from diffclone.rng import Rng
 
 ROOT = Path(__file__).parents[1]
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def rivals(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return dict(find_rivals(ROOT / "benchmarks"))
 
 
 @pytest.fixture
 def latency(monkeypatch: pytest.MonkeyPatch) -> Any:
-    spec = importlib.util.spec_from_file_location("latency", ROOT / "benchmarks/latency.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module: Any = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "latency", module)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "TURN", 0.0)  # a call each
-    return module
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.setattr(bench_acting, "TURN", 0.0)  # a call each
+    return importlib.import_module("latency")
 
 
 def test_latency_times_every_method(latency: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,10 +42,124 @@ def test_latency_times_every_method(latency: Any, tmp_path: Path, capsys: pytest
     assert record.kind == "benchmark"
     assert record.settings["benchmark"] == "latency"
     assert record.settings["threads"] == 1
-    assert {method["type"] for method in record.settings["methods"].values()} == set(latency.METHODS)
+    assert {method["type"] for method in record.settings["methods"].values()} == set(METHODS)
     taken, ratio = record.results["milliseconds"], record.results["ratio_to_bc"]
     assert list(taken) == list(ratio) == list(record.settings["methods"])
     assert ratio["BC"] == 1
     assert all(ratio[name] == pytest.approx(taken[name] / taken["BC"]) for name in taken)
     assert taken["Diffusion Policy, ancestral 1000"] > taken["Diffusion Policy, ddim 5"] > 0
     assert json.loads(capsys.readouterr().out)["results"] == record.results
+
+
+def first_draws(given: Ground) -> tuple[Tensor, ...]:
+    """What our first update draws: pairs and, where there is a diffusion model, t and ε."""
+    rng = Rng(range(given.case.members), dtype=given.session.dtype, path=given.case.model)
+    batch = given.session.pairs.sample(given.model.training.batch, rng["batch"])
+    if given.case.model == "bc":
+        return batch.obs, batch.act
+    stream = rng if given.case.model == "guide" else rng["guide"]
+    rows, size = batch.obs.shape[-2], batch.obs.shape[-1] + batch.act.shape[-1]
+    return batch.obs, batch.act, antithetic(stream["t"], rows, 0, 1000), stream["noise"].normal(rows, size)
+
+
+def loss_in_released_style(released: Any, given: Ground, member: int) -> Tensor:
+    draws = [draw[member] for draw in first_draws(given)]
+    start, schedule = given.start(), released.Schedule(given.session.dtype)
+    if given.case.model == "guide":
+        return released.guide_loss(released.denoiser_of(start, member), schedule, *draws)
+    if given.case.model == "bc":
+        return released.bc_loss(released.policy_of(start, member), *draws)
+    guide = released.denoiser_of(given.fixed["guide"])
+    coefficient = released.coefficient_of(given.model)
+    return released.dbc_losses(released.policy_of(start, member), guide, schedule, coefficient, *draws)[0]
+
+
+@pytest.mark.parametrize("model", ["guide", "bc", "dbc"])
+def test_the_released_style_has_our_loss(rivals: dict[str, Any], model: Any) -> None:
+    given = ground(Case(model, "maze", 2), CPU)
+    obs, act = first_draws(given)[:2]
+    losses = given.model.loss(given.start(), Batch(obs, act), Rng(range(2), path=model), given.fixed).total.detach()
+    for member in range(2):
+        theirs = loss_in_released_style(rivals["released"], given, member)
+        assert float(losses[member]) == pytest.approx(theirs.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("model", ["guide", "bc", "dbc"])
+def test_vmap_makes_our_update(rivals: dict[str, Any], model: Any) -> None:
+    given = ground(Case(model, "maze", 2), CPU, torch.float64)
+    mine = updates_of(given)
+    mine.run(1)
+    theirs = rivals["vmapped"].Stacked(given)
+    before = given.start()
+    theirs.update(*first_draws(given))
+    net, _ = mine.results()
+    changed = 0.0
+    for member in range(2):
+        make = rivals["released"].denoiser_of if model == "guide" else rivals["released"].policy_of
+        ours, old = dict(make(net, member).named_parameters()), dict(make(before, member).named_parameters())
+        for name, weight in theirs.weights.items():
+            assert torch.allclose(weight[member], ours[name], atol=1e-9), name
+            changed = max(changed, (weight[member] - old[name]).abs().max().item())
+    assert changed == pytest.approx(given.model.training.lr, rel=0.1)  # Adam's first step
+
+
+@pytest.mark.parametrize("model", ["guide", "bc", "dbc"])
+def test_the_released_style_learns(rivals: dict[str, Any], model: Any) -> None:
+    torch.manual_seed(0)
+    loop = rivals["released"].Loop(ground(Case(model, "maze", 1), CPU))
+    losses: list[float] = []
+    for _ in range(60):
+        loop.update()
+        losses.append(loop.logged["loss"])
+    assert sum(losses[-20:]) < sum(losses[:20])
+    assert "L_DM" in loop.logged or model != "dbc"
+
+
+@pytest.fixture
+def peers(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("peers")
+
+
+def test_a_peer_takes_turns_from_its_own_process(
+    peers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def here(*given: Any) -> Path:
+        return Path(sys.executable)  # which has diffusers, for other tests
+
+    monkeypatch.setattr(peers, "environment", here)
+    out = tmp_path / "peers.jsonl"
+    peers.Peers(peers=("diffusers",), folder=tmp_path, rounds=1, window=0.01, json=True, out=out).run()
+    [record] = Record.read_all(out)
+    rates = record.results["rates"]
+    assert set(rates) == {"ours", "diffusers"}
+    assert record.results["ratio"] == pytest.approx(
+        rates["ours"]["updates_per_second"] / rates["diffusers"]["updates_per_second"]
+    )
+    assert record.results["peer"]["torch"] == torch.__version__
+    assert json.loads(capsys.readouterr().out)[0]["results"] == record.results
+
+
+def test_what_does_not_install_is_told(peers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refused(*given: Any) -> Path:
+        raise peers.CannotRun("ERROR: no matching distribution")
+
+    monkeypatch.setattr(peers, "environment", refused)
+    found = peers.measure("d3rlpy", tmp_path, seconds=1.0, window=0.01, rounds=1)
+    assert found == {"left_out": "ERROR: no matching distribution"}
+
+
+def test_a_peer_that_fails_is_told(peers: Any, tmp_path: Path) -> None:
+    with pytest.raises(peers.CannotRun, match="KeyError"):
+        peers.Peer(Path(sys.executable), "no such loop", write_pairs(tmp_path))
+
+
+def write_pairs(folder: Path) -> Path:
+    path = folder / "pairs.npz"
+    np.savez(path, obs=np.zeros((4, 6), np.float32), act=np.zeros((4, 2), np.float32))
+    return path
+
+
+def test_a_folder_without_rivals_is_a_mistake(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSettings, match=r"has no released\.py"):
+        find_rivals(tmp_path)

@@ -34,7 +34,7 @@ print((after - before) * 1024 / (obs.nbytes + act.nbytes))
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has another unit elsewhere")
 def test_demonstrations_are_copied_once_and_no_more() -> None:
     answer = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
-    assert 0.9 < float(answer.stdout) < 1.4
+    assert 0.5 < float(answer.stdout) < 1.4  # less than 1 where memory of something before was free again
 
 
 @pytest.mark.parametrize("part", [1, 7, 10_000])

@@ -11,6 +11,7 @@ from typing import Annotated, Any, cast
 
 import tyro
 
+from diffclone.bench.command import Bench
 from diffclone.commands import Demo, Evaluate, Train, find_demonstrations
 from diffclone.console import say, show_table
 from diffclone.data.formats import PREFIXES
@@ -25,6 +26,7 @@ from diffclone.model import Method
 from diffclone.monitor_commands import Calibrate
 from diffclone.records import versions
 from diffclone.registry import Registry
+from diffclone.report_commands import Report
 from diffclone.reproduce import Reproduce
 from diffclone.shapes import Coefficient, Scalar
 from diffclone.suggestion import suggest
@@ -50,6 +52,8 @@ COMMANDS: Registry[type[Any]] = Registry(
         "serve": Serve,
         "expert": ExpertCommand,
         "reproduce": Reproduce,
+        "bench": Bench,
+        "report": Report,
     },
 )
 

@@ -1,0 +1,139 @@
+"""Loops of other packages, run by their own interpreter: `peers.py` starts it and says how many updates to do.
+
+python benchmarks/peer_loops.py NAME PAIRS.npz      then a line with a number of updates, answered by seconds, and so on
+
+It needs what the peer needs and nothing of ours. Sizes are Maze's, the batch is 128, the networks are the released
+ones. Threads are one or all, whichever is faster in a first try.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+BATCH, WIDTH, GUIDE_WIDTH, LR, GUIDE_LR = 128, 256, 128, 5e-5, 1e-4
+
+Loop = Callable[[int], None]
+
+
+def d3rlpy(obs: Any, act: Any) -> Loop:
+    """BC of d3rlpy: its own replay buffer, its own update."""
+    import d3rlpy  # pyright: ignore[reportMissingImports]
+
+    peer: Any = d3rlpy
+    ends = np.zeros(len(obs), np.float32)
+    ends[-1] = 1
+    dataset = peer.dataset.MDPDataset(obs, act, np.zeros(len(obs), np.float32), ends)
+    encoder = peer.models.encoders.VectorEncoderFactory([WIDTH] * 3, activation="tanh")
+    config = peer.algos.BCConfig(batch_size=BATCH, learning_rate=LR, encoder_factory=encoder)
+    algorithm = config.create(device="cpu")
+    algorithm.build_with_dataset(dataset)
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            algorithm.update(dataset.sample_transition_batch(BATCH))
+
+    return run
+
+
+def imitation(obs: Any, act: Any) -> Loop:
+    """BC of imitation: its own loader and trainer, without its reports."""
+    from gymnasium.spaces import Box
+    from imitation.algorithms import bc  # pyright: ignore[reportMissingImports]
+    from imitation.data.types import Transitions  # pyright: ignore[reportMissingImports]
+    from stable_baselines3.common.policies import ActorCriticPolicy  # pyright: ignore[reportMissingImports]
+
+    seen, acted = (Box(-10, 10, (x.shape[1],), np.float32) for x in (obs, act))
+    made: Any = ActorCriticPolicy
+    policy = made(seen, acted, lambda _: LR, net_arch=[WIDTH] * 3)  # pyright: ignore[reportUnknownLambdaType]
+    kind: Any = Transitions
+    pairs = kind(
+        obs=obs, acts=act, infos=np.array([{}] * len(obs)), next_obs=obs, dones=np.zeros(len(obs), dtype=np.bool_)
+    )
+    trainer: Any = bc.BC(
+        observation_space=seen,
+        action_space=acted,
+        demonstrations=pairs,
+        batch_size=BATCH,
+        policy=policy,
+        optimizer_kwargs={"lr": LR},
+        rng=np.random.default_rng(0),
+        device="cpu",
+    )
+
+    def run(count: int) -> None:
+        trainer.train(n_batches=count, log_interval=10**9, progress_bar=False)
+
+    return run
+
+
+def diffusers(obs: Any, act: Any) -> Loop:
+    """A denoising step as diffusers' tutorial has it: its scheduler adds the noise; network and Adam are PyTorch's."""
+    from diffusers import DDPMScheduler  # pyright: ignore[reportPrivateImportUsage]
+
+    scheduler: Any = DDPMScheduler(num_train_timesteps=1000, beta_schedule="sigmoid")
+    pairs = torch.tensor(np.concatenate([obs, act], 1))
+    size = pairs.shape[1]
+    sizes = [size, *[GUIDE_WIDTH] * 3]
+    layers = torch.nn.ModuleList(torch.nn.Linear(a, b) for a, b in pairwise(sizes))
+    tables = torch.nn.ModuleList(torch.nn.Embedding(1000, GUIDE_WIDTH) for _ in range(3))
+    net = torch.nn.ModuleList([layers, tables, torch.nn.Linear(GUIDE_WIDTH, size)])
+    adam = torch.optim.Adam(net.parameters(), lr=GUIDE_LR)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(pairs), BATCH, shuffle=True)
+
+    def forever() -> Any:
+        while True:
+            yield from loader
+
+    batches = forever()
+
+    def update() -> None:
+        (x,) = next(batches)
+        noise, t = torch.randn_like(x), torch.randint(0, 1000, (len(x),))
+        h = scheduler.add_noise(x, noise, t)
+        for layer, table in zip(layers, tables, strict=True):
+            h = torch.relu(layer(h) + table(t))
+        loss = torch.nn.functional.mse_loss(net[2](h), noise)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+        adam.step()
+        adam.zero_grad()
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            update()
+
+    return run
+
+
+LOOPS: dict[str, Callable[[Any, Any], Loop]] = {"d3rlpy": d3rlpy, "imitation": imitation, "diffusers": diffusers}
+
+
+def timed(run: Loop, count: int) -> float:
+    begun = time.perf_counter()
+    run(count)
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    name, path = sys.argv[1:3]
+    data = np.load(path)
+    run = LOOPS[name](data["obs"], data["act"])
+    run(20)
+    tried: dict[int, float] = {}
+    for threads in sorted({1, torch.get_num_threads()}, reverse=True):
+        torch.set_num_threads(threads)
+        tried[threads] = timed(run, 50)
+    torch.set_num_threads(min(tried, key=lambda threads: tried[threads]))
+    print(json.dumps({"threads": torch.get_num_threads(), "torch": torch.__version__}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(timed(run, int(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

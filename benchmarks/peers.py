@@ -1,0 +1,184 @@
+"""Updates a second of other packages, each in an environment of its own, beside ours: one member, Maze's sizes, CPU.
+
+python benchmarks/peers.py                           all, a table
+python benchmarks/peers.py --json --out FILE         also a Record a peer, appended to FILE
+
+`d3rlpy` and `imitation` for BC, `diffusers` for the step of the diffusion model. Each is installed from the package
+index into a virtual environment in a cache folder, with PyTorch held at the version that runs this; what does not
+install is told with the last line of pip's answer. Ours and a peer take turns (`diffclone.bench.timing`). Networks have
+the same sizes; imitation's is an actor and a critic, and fits a Gaussian.
+"""
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+import tyro
+
+from diffclone.bench.tables import three_digits
+from diffclone.bench.timing import Contestant, machine, take_turns
+from diffclone.bench.training import Case, ground, ours
+from diffclone.console import answer, say, show_table
+from diffclone.records import Record
+
+LOOPS = Path(__file__).parent / "peer_loops.py"
+CASES = {"d3rlpy": Case("bc", "maze", 1), "imitation": Case("bc", "maze", 1), "diffusers": Case("guide", "maze", 1)}
+"""What each trains."""
+
+
+@final
+class CannotRun(Exception):
+    """With the last line of what pip, or the peer, said."""
+
+
+@final
+class Peer:
+    """Another interpreter that does updates when told."""
+
+    def __init__(self, python: Path, name: str, pairs: Path):
+        self.process = subprocess.Popen(
+            [str(python), str(LOOPS), name, str(pairs)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.about: dict[str, Any] = self.told()
+
+    def told(self) -> Any:
+        """Its next answer; what else it prints is not for us."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            try:
+                return json.loads(line)
+            except json.JSONDecodeError:
+                continue
+        assert self.process.stderr is not None
+        raise CannotRun((self.process.stderr.read().strip().splitlines() or ["it ended"])[-1])
+
+    def run(self, count: int) -> None:
+        """Do updates."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{count}\n")
+        self.process.stdin.flush()
+        self.told()
+
+    def close(self) -> None:
+        """End it."""
+        self.process.kill()
+        self.process.wait()
+
+
+def environment(folder: Path, package: str, seconds: float) -> Path:
+    """The interpreter of an environment that has the package, made where it is not there yet."""
+    python = folder / package / "bin/python"
+    ready = folder / package / "ready"
+    if ready.exists():
+        return python
+    venv.create(folder / package, with_pip=True, clear=True)
+    held = folder / "held.txt"
+    held.write_text(f"torch=={importlib.metadata.version('torch').partition('+')[0]}\n", encoding="utf-8")
+    command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "-c", str(held), "torch", package]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise CannotRun(f"pip was not done after {seconds:.0f} seconds") from None
+    if done.returncode:
+        raise CannotRun((done.stderr.strip().splitlines() or ["pip failed"])[-1])
+    ready.touch()
+    return python
+
+
+def measure(name: str, folder: Path, *, seconds: float, window: float, rounds: int) -> dict[str, Any]:
+    """Rates of ours and of the peer, or why there are none."""
+    given = ground(CASES[name], torch.device("cpu"))
+    try:
+        python = environment(folder, name, seconds)
+        with tempfile.TemporaryDirectory() as temporary:
+            pairs = Path(temporary) / "pairs.npz"
+            np.savez(pairs, obs=given.session.pairs.obs.numpy(), act=given.session.pairs.act.numpy())
+            peer = Peer(python, name, pairs)
+    except CannotRun as fault:
+        return {"left_out": str(fault)}
+    playing = [ours(given), Contestant(name, 1, peer.run, sets_threads=True)]
+    try:
+        timed = take_turns(playing, torch.device("cpu"), window=window, rounds=rounds)
+    finally:
+        peer.close()
+    rates = {who: found.to_dict() for who, found in timed.items()}
+    rates[name]["threads"] = peer.about["threads"]
+    return {"rates": rates, "ratio": timed["ours"].rate / timed[name].rate, "peer": peer.about}
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Time the updates of other packages."""
+
+    peers: tuple[str, ...] = tuple(CASES)
+    """Which."""
+    folder: Path = Path(tempfile.gettempdir()) / "diffclone-peers"
+    """Where their environments are kept."""
+    seconds: float = 300.0
+    """How long an installation may take."""
+    rounds: int = 5
+    """Turns of each contestant."""
+    window: float = 1.0
+    """Seconds of a turn."""
+    json: bool = False
+    """Print the Records instead of a table."""
+    out: Path | None = None
+    """A file of Records to append to."""
+
+    def run(self) -> None:
+        """Do it."""
+        records: list[Record] = []
+        for name in self.peers:
+            say(f"{name}: installing where it is not, then taking turns")
+            begun = time.monotonic()
+            found = measure(name, self.folder, seconds=self.seconds, window=self.window, rounds=self.rounds)
+            records.append(
+                Record(
+                    kind="benchmark",
+                    settings={
+                        "benchmark": "peers",
+                        "peer": name,
+                        "case": asdict(CASES[name]),
+                        "machine": machine(),
+                        "rounds": self.rounds,
+                        "window": self.window,
+                    },
+                    members=[],
+                    data={},
+                    results=found,
+                    device="cpu",
+                    seconds=time.monotonic() - begun,
+                )
+            )
+            if self.out is not None:
+                records[-1].append_to(self.out)
+        if self.json:
+            answer([asdict(record) for record in records])
+            return
+        rows: list[list[str]] = []
+        for record in records:
+            name, results = record.settings["peer"], record.results
+            if "left_out" in results:
+                rows.append([name, "–", "–", results["left_out"]])
+                continue
+            rates = [three_digits(results["rates"][who]["updates_per_second"]) for who in (name, "ours")]
+            rows.append([name, *rates, f"{three_digits(results['ratio'])} ×"])
+        show_table("Updates a second, one member, CPU", ["peer", "its", "ours", "ratio"], rows)
+
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportAttributeAccessIssue]
+    tyro.cli(Peers, prog="python benchmarks/peers.py").run()

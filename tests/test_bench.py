@@ -1,0 +1,265 @@
+import importlib
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from diffclone.bench import acting, training
+from diffclone.bench.command import Bench
+from diffclone.bench.floor import Work, floor_share, work
+from diffclone.bench.plot import write_plot
+from diffclone.bench.tables import training_table
+from diffclone.bench.timing import Contestant, machine, take_turns
+from diffclone.bench.training import Case, cases
+from diffclone.cli import main
+from diffclone.errors import InvalidFile, InvalidSettings
+from diffclone.guides import DiffusionGuide, VAEGuide
+from diffclone.methods import BC, DBC
+from diffclone.model import Dims, Training
+from diffclone.nn import Network
+from diffclone.records import Record
+
+CPU = torch.device("cpu")
+FOUR = Training(batch=4)
+SIZES = Dims(3, 2)
+
+
+@pytest.fixture(autouse=True)
+def _paths(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(acting, "TURN", 0.0)
+
+
+def test_a_quick_run_times_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "bench.jsonl"
+    main(["bench", "--quick", "--device", "cpu", "--out", str(out), "--json"])
+    records = Record.read_all(out)
+    assert [r["settings"]["benchmark"] for r in json.loads(capsys.readouterr().out)] == [
+        r.settings["benchmark"] for r in records
+    ]
+    by_name: dict[str, list[Record]] = {}
+    for record in records:
+        assert record.kind == "benchmark"
+        assert record.quick
+        assert record.settings["machine"]["cores"] >= 1
+        assert "torch" in record.versions
+        by_name.setdefault(record.settings["benchmark"], []).append(record)
+    assert set(by_name) == {"floor", "training", "rollouts", "latency"}
+    assert {r.settings["case"]["model"] for r in by_name["training"]} == {"guide", "dbc"}
+    for record in by_name["training"]:
+        rates, ratio = record.results["rates"], record.results["ratio"]
+        by_sines = {"ours, by sines"} if record.settings["case"]["model"] == "guide" else set[str]()
+        assert set(rates) == {"ours", "released", "vmap"} | by_sines
+        mine = rates["ours"]["member_updates_per_second"]
+        assert mine == pytest.approx(rates["ours"]["updates_per_second"] * record.settings["case"]["members"])
+        assert ratio["released"] == pytest.approx(mine / rates["released"]["updates_per_second"])
+        assert record.results["work"]["flops"] > 0
+    assert {"BC", "DBC"} <= set(by_name["rollouts"][0].results["players"])
+    assert all(rate > 0 for rate in by_name["floor"][0].results.values())
+
+
+def test_parts_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "bench.jsonl"
+    main(["bench", "--quick", "--device", "cpu", "--out", str(out), "--only", "precision,conditioning,full,memory"])
+    said = capsys.readouterr()
+    assert "memory, which is measured on a GPU" in said.err
+    precision, conditioning, full = Record.read_all(out)
+    assert {name: len(found) for name, found in conditioning.results["losses"].items()} == {"table": 2, "sinusoidal": 2}
+    losses = precision.results["losses"]
+    assert losses["float32"] == pytest.approx(losses["bfloat16"], rel=0.05)
+    assert set(precision.results["rates"]) == set(losses)
+    together = full.results["guide_seconds"] + full.results["policy_seconds"]
+    assert full.results["seconds"] == pytest.approx(together, abs=0.01)
+    assert "Maze in full" in said.out
+
+
+def only_bc(*given: Any, quick: bool) -> list[Case]:
+    return [Case("bc", "maze", 1)]
+
+
+def test_without_a_checkout_the_others_are_left_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(training, "__file__", str(tmp_path / "src/diffclone/bench/training.py"))
+    monkeypatch.setattr("diffclone.bench.command.cases", only_bc)
+    main(["bench", "--quick", "--device", "cpu", "--only", "train", "--json"])
+    said = capsys.readouterr()
+    assert "--against" in said.err
+    assert set(json.loads(said.out)[0]["results"]["rates"]) == {"ours"}
+
+
+@pytest.mark.parametrize(("flags", "message"), [({"only": "train,fly"}, "'fly'"), ({"tasks": ("spiral",)}, "'spiral'")])
+def test_unknown_names_are_told(flags: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidSettings, match=message):
+        Bench(**flags).run()
+
+
+def test_contestants_take_turns_after_warming_up() -> None:
+    played: list[tuple[str, int]] = []
+
+    def runs(name: str) -> Contestant:
+        return Contestant(name, 3, lambda count: played.append((name, count)), block=4, sets_threads=True)
+
+    found = take_turns([runs("a"), runs("b")], CPU, window=1e-6, rounds=2)
+    assert played[0] == ("a", 8)
+    assert [name for name, _ in played[-4:]] == ["a", "b", "a", "b"]
+    assert all(count % 4 == 0 for _, count in played)
+    assert found["a"].slowest <= found["a"].rate <= found["a"].fastest
+    assert found["a"].to_dict()["member_updates_per_second"] == pytest.approx(3 * found["a"].rate)
+
+
+def test_threads_are_left_as_they_were() -> None:
+    before = torch.get_num_threads()
+    take_turns([Contestant("a", 1, lambda count: None)], CPU, window=1e-6, rounds=1)
+    assert torch.get_num_threads() == before
+
+
+def test_work_of_bc_by_hand() -> None:
+    # 3 → 5 → 2: products of 15 and 10 numbers; 20 + 12 weights with biases; batch 4.
+    bc = BC(training=FOUR, network=Network(width=5, depth=1))
+    assert work(bc, SIZES, 1) == Work(6 * 4 * (15 + 10) - 2 * 4 * 15, 4 * (12 * (20 + 12) + 4 * 4 * 5))
+    one = work(bc, SIZES, 1)
+    assert one is not None
+    assert work(bc, SIZES, 3) == Work(3 * one.flops, 3 * one.traffic)
+
+
+def test_work_of_a_diffusion_model_by_hand() -> None:
+    # 5 → 7 → 5, and a table of 10 rows of 7.
+    guide = DiffusionGuide(training=FOUR, width=7, depth=1, steps=10, conditioning="table")
+    products = 6 * 4 * (35 + 35) - 2 * 4 * 35
+    weights = 12 * (42 + 40) + 10 * 70
+    assert work(guide, SIZES, 1) == Work(products, 4 * (weights + 4 * 4 * 7 + 4 * 4 * 7))
+    waves = work(replace(guide, conditioning="sinusoidal"), SIZES, 1)
+    assert waves == Work(products + 4 * 4 * 64 * 7, 4 * (12 * (42 + 40) + 4 * 4 * 7 + 12 * (64 * 7 + 7)))
+
+
+def test_work_of_dbc_by_hand() -> None:
+    guide = DiffusionGuide(width=7, depth=1)
+    dbc = DBC(training=FOUR, network=Network(width=5, depth=1), guide=guide, away=0.0)
+    alone = work(BC(training=FOUR, network=Network(width=5, depth=1)), SIZES, 1)
+    whole, shared = work(dbc, SIZES, 1), work(dbc, SIZES, 2)
+    assert alone is not None
+    assert whole is not None
+    assert shared is not None
+    # Agent forward and back, expert forward: three passes of 4 rows through 70 numbers.
+    assert whole.flops - alone.flops == 3 * 2 * 4 * 70
+    assert shared.flops == 2 * whole.flops
+    # The guide's weights are read for all members at once.
+    assert 2 * whole.traffic - shared.traffic == 4 * 3 * (42 + 40)
+    draws = work(replace(dbc, guide=replace(guide, draws=8)), SIZES, 1)
+    assert draws is not None
+    assert draws.flops - alone.flops == 8 * (whole.flops - alone.flops)
+
+
+def test_other_models_are_not_counted() -> None:
+    assert work(VAEGuide(), SIZES, 1) is None
+
+
+def test_the_floor_is_the_larger_part() -> None:
+    share = floor_share({"flops": 200, "traffic": 10}, {"flops_tf32": 100.0, "bytes": 100.0}, "tf32", 0.25)
+    assert share == {"share": 0.5, "arithmetic": 0.5, "traffic": 0.025, "bound": "arithmetic"}
+
+
+def test_what_the_targets_speak_of_is_timed_first() -> None:
+    todo = list(cases(torch.device("cuda"), ("maze", "fetch-pick", "hand-rotate"), quick=False))
+    assert len(set(todo)) == len(todo)
+    assert todo[:2] == [Case("guide", "maze", 1), Case("guide", "maze", 24)]
+    wanted = {Case("dbc", "maze", 24), Case("guide", "fetch-pick", 1), Case("guide", "fetch-pick", 8)}
+    assert wanted <= set(todo[:6])
+    assert Case("guide", "maze", 64) in todo
+    on_two_cores = list(cases(CPU, ("maze", "fetch-pick", "hand-rotate"), quick=False))
+    assert set(on_two_cores) < set(todo)
+
+
+def timed_case(model: str, members: int, rate: float, released: float, device: str = "cpu") -> Record:
+    rates = {
+        "ours": {"updates_per_second": rate / members, "member_updates_per_second": rate, "first_seconds": 1.0},
+        "released": {"updates_per_second": released, "member_updates_per_second": released, "first_seconds": 0.1},
+    }
+    case = {"model": model, "task": "maze", "members": members}
+    settings = {"benchmark": "training", "case": case, "width": 128, "machine": machine()}
+    results = {"rates": rates, "ratio": {"released": rate / released}, "work": None, "matmul_precision": "float32"}
+    return Record("benchmark", settings, [], {}, results, device, 1.0)
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "docs"))
+    return importlib.import_module("performance_tables")
+
+
+def verdict(page: Any, records: list[Record], what: str, where: str) -> str:
+    [row] = [row for row in page.targets_table(records).rows if row[:2] == [what, where]]
+    return row[-1]
+
+
+def test_targets_are_met_or_missed_by_what_was_measured(page: Any) -> None:
+    what = "diffusion model, Maze, 1 member"
+    assert verdict(page, [], what, "CPU") == "–"
+    assert verdict(page, [timed_case("guide", 1, 4.0, 1.0)], what, "CPU") == "met"
+    assert verdict(page, [timed_case("guide", 1, 3.9, 1.0)], what, "CPU") == "missed"
+    assert verdict(page, [timed_case("guide", 1, 3.9, 1.0)], what, "GPU") == "–"
+    assert verdict(page, [timed_case("guide", 1, 21.0, 1.0, "some GPU")], what, "GPU") == "met"
+    # The same ratio of another model, or of a larger stack, is another target's.
+    assert verdict(page, [timed_case("dbc", 24, 9.0, 1.0)], what, "CPU") == "–"
+    assert verdict(page, [timed_case("dbc", 24, 9.0, 1.0)], "DBC, Maze, 24 members", "CPU") == "met"
+
+
+def test_growth_is_the_worst_step_from_stack_to_stack(page: Any) -> None:
+    rates = [timed_case("guide", members, rate, 1.0) for members, rate in ((24, 80.0), (1, 10.0), (8, 100.0))]
+    assert page.growth(rates) == pytest.approx(0.8)
+    assert page.growth(rates[:1]) is None
+
+
+def test_targets_of_time_and_memory_are_at_most(page: Any) -> None:
+    def record(name: str, **results: Any) -> Record:
+        return Record("benchmark", {"benchmark": name}, [], {}, results, "some GPU", 1.0)
+
+    assert verdict(page, [record("full", seconds=239.0)], "Maze in full", "GPU") == "met"
+    assert verdict(page, [record("full", seconds=241.0)], "Maze in full", "GPU") == "missed"
+    linear = record("memory", bytes={"1": 110, "8": 180, "64": 740})
+    assert page.memory_growth([linear]) == pytest.approx(1.0)
+    assert page.memory_growth([record("memory", bytes={"1": 110, "8": 180, "64": 1300})]) == pytest.approx(2.0)
+    assert page.copies([record("transitions", preparing_bytes=30, training_bytes=20, data_bytes=10)]) == 3
+
+
+def test_a_block_without_records_says_so(page: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(page, "FILE", tmp_path / "none.jsonl")
+    monkeypatch.setattr(page, "IMAGE", tmp_path / "none.svg")
+    said = {name: make() for name, make in page.BLOCKS.items()}
+    assert "not measured yet" in said.pop("perf-targets")
+    del said["perf-success"]  # of other Records
+    assert set(said.values()) == {"(not measured yet)"}
+
+
+def test_quick_runs_are_not_shown(page: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(page, "FILE", tmp_path / "performance.jsonl")
+    replace(timed_case("guide", 1, 5.0, 1.0), quick=True).append_to(page.FILE)
+    assert page.BLOCKS["perf-training"]() == "(not measured yet)"
+    timed_case("guide", 1, 5.0, 1.0).append_to(page.FILE)
+    assert "| 5 × |" in page.BLOCKS["perf-training"]()
+
+
+def test_a_plot_has_a_line_each_and_overwrites_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "members.svg"
+    assert not write_plot([timed_case("guide", 1, 5.0, 1.0)], path)
+    assert write_plot([timed_case("guide", members, 5.0 * members, 1.0) for members in (1, 8)], path)
+    assert "released style" in path.read_text()
+    with pytest.raises(InvalidFile, match="not overwritten"):
+        Bench(plot=path).run()
+
+
+def test_the_later_of_two_measurements_is_shown() -> None:
+    table = training_table([timed_case("bc", 1, 10.0, 1.0), timed_case("bc", 1, 1234.0, 1.0)])
+    assert len(table.rows) == 1
+    assert "1,230" in table.rows[0]
+    assert re.fullmatch(r"\| BC \(maze\) \| 1 \|.*", table.to_markdown().splitlines()[-1])
+
+
+def test_the_machine_is_told() -> None:
+    assert machine()["processor"]
