@@ -20,6 +20,8 @@ from typing import Any
 import deploy_tables
 import method_tables
 import monitor_tables
+import performance_tables
+import reproduction_tables
 import task_tables
 
 from diffclone.records import Record
@@ -141,6 +143,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "monitor": monitor_tables.monitor_table,
     "serving": deploy_tables.serving_table,
     "latency": task_tables.latency_table,
+    **performance_tables.BLOCKS,
+    **reproduction_tables.BLOCKS,
 }
 
 
@@ -179,7 +183,10 @@ def main() -> int:
     if "--time" in sys.argv:
         time_commands(sys.argv[sys.argv.index("--time") + 1 :] or ["make demo", "make test"])
     stale = 0
-    for path in (ROOT / "README.md", *(DOCS / f"{name}.md" for name in ("results", "tasks", "monitor", "deploy"))):
+    for path in (
+        ROOT / "README.md",
+        *(DOCS / f"{name}.md" for name in ("results", "tasks", "monitor", "deploy", "performance", "reproduction")),
+    ):
         text = path.read_text(encoding="utf-8")
         if filled(text) != text:
             stale += 1

@@ -8,7 +8,8 @@
     better   it does not, and by has the sign that is wanted; short: it has the other
 
 More success, return and episodes a second are wanted; less error, drop and time. What is of shortened runs, of another
-machine (episodes a second, milliseconds), or of other demonstrations (majority ratios that differ) is not comparable.
+machine (episodes a second, milliseconds), or of other demonstrations (majority ratios of the bundled ones) is not
+comparable.
 """
 
 import math
@@ -24,6 +25,7 @@ from diffclone.experiments.sheet import Compared, Printed, Sheet, Value, Verdict
 from diffclone.experiments.spec import Cell, Experiment, Measure, Source
 from diffclone.experiments.values import table_values
 from diffclone.records import Record
+from diffclone.tasks import TASKS
 
 T_OF_THREE = 4.302652729696142
 """The 97.5 % point of Student's t with two degrees of freedom."""
@@ -122,10 +124,14 @@ def judged(row: str, column: str, unit: str, ours: Value | None, printed: Printe
         return Compared(row, column, unit, ours, printed, "not comparable", None, "a shortened run")
     if unit in OTHER_MACHINE:
         return Compared(row, column, unit, ours, printed, "not comparable", by, "of another machine")
-    found = verdict_of(ours, printed, unit)
-    if unit == "ratio" and found != "agrees":
+    if unit == "ratio" and is_bundled(ours.record):
         return Compared(row, column, unit, ours, printed, "not comparable", by, "of other demonstrations")
-    return Compared(row, column, unit, ours, printed, found, by)
+    return Compared(row, column, unit, ours, printed, verdict_of(ours, printed, unit), by)
+
+
+def is_bundled(record: Record) -> bool:
+    """Whether a Record is of demonstrations that come with the package, which are not the paper's."""
+    return record.data.get("fingerprint") == TASKS[record.results["task"]].demonstrations().fingerprint
 
 
 def verdict_of(ours: Value, printed: Printed, unit: str) -> Verdict:

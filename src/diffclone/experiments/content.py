@@ -107,7 +107,7 @@ def plain(value: Any) -> Any:
 
 @final
 class Found:
-    """Records by content, the best of each first: most seeds × episodes, then the newest."""
+    """Records by content, the best of each first: most seeds, then most episodes, then the newest."""
 
     def __init__(self, records: Iterable[Record]):
         self.done: dict[str, list[Record]] = {}
@@ -117,7 +117,7 @@ class Found:
             if content is not None:
                 (self.failed if record.kind == "failure" else self.done).setdefault(content.key, []).append(record)
         for found in self.done.values():
-            found.sort(key=lambda r: (len(r.members) * max(1, episodes(r)), r.when), reverse=True)
+            found.sort(key=lambda r: (len(r.members), episodes(r), r.when), reverse=True)
 
     def best(self, content: Content) -> Record | None:
         """Whatever its size."""
