@@ -13,7 +13,7 @@ from diffclone.energy import Langevin
 from diffclone.guides import EnergyGuide, GANGuide, VAEGuide
 from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Method
-from diffclone.training import step
+from diffclone.training import Progress, step
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -55,6 +55,17 @@ DEMOS = make_demos()
 def trained(method: Method[Any], device: str) -> Tensor:
     net = fit(method, DEMOS, seeds=(0, 1, 2), device=device).net
     return torch.cat([p.detach().flatten(1) for p in net.parameters()], 1).cpu()
+
+
+@pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
+def test_less_precise_products_reach_the_same_loss(precision: Any) -> None:
+    def last_loss(**options: Any) -> float:
+        seen: list[Progress] = []
+        method = DBC(training=SHORT, network=NETWORK, guide=dataclasses.replace(GUIDE, width=128), gate="none")
+        fit(method, DEMOS, seeds=(0, 1, 2), device="cuda", progress=seen.append, **options)
+        return float(next(now.losses["L_diff"] for now in reversed(seen) if now.stage == "guide").mean())
+
+    assert last_loss(precision=precision) == pytest.approx(last_loss(), rel=0.05)
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["as it is", "compiled"])

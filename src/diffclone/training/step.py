@@ -57,13 +57,13 @@ class Part:
         self.updates = updates
         self.matrix = to_matrix(net)
         self.average = self.matrix.clone() if self.training.ema is not None else None
-        # One place for all gradients: on a CPU fresh memory of this size costs more than the gradient itself.
-        self.slope = torch.empty_like(self.matrix)
         self.mean, self.square = torch.zeros_like(self.matrix), torch.zeros_like(self.matrix)
         self.steps = torch.zeros((), dtype=torch.float32, device=self.matrix.device)
         self.rates = torch.zeros(0)
         self.compiled = worth_compiling(self.matrix.device, updates)
         self.compiled_step = torch.compile(self.plain_step, dynamic=False) if self.compiled else None
+        # One place for all gradients: on a CPU fresh memory of this size costs more than the gradient itself.
+        self.slope = None if self.compiled else torch.empty_like(self.matrix)
 
     def schedule(self, done: Tensor, length: int) -> None:
         """The learning rates of the next `length` updates."""
@@ -85,7 +85,7 @@ class Part:
 
     def clipped(self, gradients: list[Tensor]) -> Tensor:
         """As a matrix, no member's longer than the limit."""
-        slope = torch.cat([g.flatten(1) for g in gradients], 1, out=None if self.compiled else self.slope)
+        slope = torch.cat([g.flatten(1) for g in gradients], 1, out=self.slope)
         if self.training.clip is not None:
             norm = torch.linalg.vector_norm(slope, dim=1, keepdim=True)
             slope *= (self.training.clip / (norm + 1e-6)).clamp(max=1.0)
