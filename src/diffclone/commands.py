@@ -191,7 +191,7 @@ class Evaluate:
             for m, member in enumerate(policy.members)
         ]
         rows.append(["all", *score_cells(scores, list(range(len(policy))))])
-        count = f"{len(policy)} members × {scores.success.shape[1]} episodes"
+        count = f"{len(policy)} member{'s' * (len(policy) != 1)} × {scores.success.shape[1]} episodes"
         title = f"{type(policy.method).__name__} on {scores.task}: {count}"
         show_table(title, ["member", metric(scores), "95 %", "steps"], rows)
         if self.protocol == "paper":
