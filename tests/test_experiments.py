@@ -425,6 +425,7 @@ def test_derived_numbers() -> None:
     assert combine("difference", (90.0, 3.0), (92.0, 4.0)) == (pytest.approx(2.0), pytest.approx(5.0))
     assert combine("drop", (80.0, 0.0), (60.0, 0.0)) == (pytest.approx(25.0), 0.0)
     assert combine("drop", (80.0, 8.0), (60.0, 0.0)) == (pytest.approx(25.0), pytest.approx(7.5))
+    assert combine("drop", (80.0, 8.0), (0.0, 4.0)) == (pytest.approx(100.0), pytest.approx(5.0))
     assert combine("times", (30.0, 3.0), (10.0, 0.0)) == (pytest.approx(3.0), pytest.approx(0.3))
 
 
@@ -443,6 +444,10 @@ def test_the_drop_is_computed_from_both_ends() -> None:
     assert [cell.printed.mean for cell in drops if cell.printed] == [27.0, 71.6, 35.3, 26.1]
     (empty,) = sheets([experiment], [])
     assert {cell.verdict for cell in empty.cells} == {"not run"}
+    nothing = [played(cell, options, results={"success_rate": 0.0}) for cell in experiment.cells]
+    (lost,) = sheets([experiment], nothing)
+    reasons = {cell.reason for cell in lost.cells if cell.column == "drop from 1 to 2"}
+    assert reasons == {"of nothing, 0"}
 
 
 def test_the_largest_record_is_shown_then_the_newest() -> None:
@@ -653,6 +658,8 @@ def test_every_experiment_runs_in_quick(name: str, tmp_path: Path, diffclone: Co
     code, out, err = diffclone("reproduce", name, *flags)
     assert code == 0, err
     (sheet,) = json.loads(out)
-    assert all(cell["ours"] is not None for cell in sheet["cells"]), [cell["reason"] for cell in sheet["cells"]]
+    # So little training may succeed in nothing, of which nothing can be lost.
+    absent = {cell["reason"] for cell in sheet["cells"] if cell["ours"] is None}
+    assert absent <= {"of nothing, 0"}
     count = sum(len(records) for records in sheet["measured"].values())
     assert count == len(EXPERIMENTS[name].measures)

@@ -71,8 +71,12 @@ def sheet(experiment: Experiment, found: Found, source: Source, files: Mapping[s
         compared += compare_all(measure.label, "", task, measure.kind, measure.printed, record, why)
     for entry in experiment.derived:
         unit, ours, printed = derive(entry, compared, read_printed(entry.printed))
-        reasons = [cell.reason for cell in compared if (cell.row, cell.column) in (entry.first, entry.second)]
-        why = next((said for said in reasons if said), None) if ours is None else None
+        of = [cell for cell in compared if (cell.row, cell.column) in (entry.first, entry.second)]
+        if ours is None and all(cell.ours for cell in of):
+            undefined = Compared(entry.row, entry.column, unit, None, printed, "not comparable", None, "of nothing, 0")
+            compared.append(undefined)
+            continue
+        why = next((cell.reason for cell in of if cell.reason), None) if ours is None else None
         compared.append(judged(entry.row, entry.column, unit, ours, printed, why))
     every = [record for records in measured.values() for record in records]
     every += [cell.ours.record for cell in compared if cell.ours]

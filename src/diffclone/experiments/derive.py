@@ -1,8 +1,10 @@
 """Numbers computed from two cells. Intervals are combined as if the two were independent.
 
-drop        = 100 (1 − b / a)      h = 100 (b / a) √((h_a / a)² + (h_b / b)²)
+drop        = 100 (1 − b / a)      h = 100 / a · √(h_b² + (b / a · h_a)²)
 difference  = b − a                h = √(h_a² + h_b²)
-times       = a / b                h = (a / b) √((h_a / a)² + (h_b / b)²)
+times       = a / b                h = 1 / b · √(h_a² + (a / b · h_b)²)
+
+Of what would be divided by 0 there is none.
 """
 
 import math
@@ -26,7 +28,7 @@ def derive(
     if printed is None and a.printed and b.printed:
         mean, _ = combine(entry.how, (a.printed.mean, 0.0), (b.printed.mean, 0.0))
         printed = Printed(mean, None, None, "computed from two printed numbers")
-    if a.ours is None or b.ours is None or not (a.ours.mean and b.ours.mean):
+    if a.ours is None or b.ours is None or not defined(entry.how, a.ours, b.ours):
         return unit, None, printed
     mean, half = combine(entry.how, spread(a.ours), spread(b.ours))
     record = Record(
@@ -45,6 +47,11 @@ def derive(
     return unit, Value(mean, mean - half, mean + half, min(a.ours.seeds, b.ours.seeds), episodes, record), printed
 
 
+def defined(how: str, a: Value, b: Value) -> bool:
+    """Whether nothing is divided by 0."""
+    return {"drop": a.mean, "difference": 1.0, "times": b.mean}[how] != 0
+
+
 def spread(value: Value) -> Spread:
     """Mean and half width."""
     return value.mean, (value.high - value.low) / 2
@@ -55,7 +62,6 @@ def combine(how: str, first: Spread, second: Spread) -> Spread:
     (a, half_a), (b, half_b) = first, second
     if how == "difference":
         return b - a, math.hypot(half_a, half_b)
-    relative = math.hypot(half_a / a, half_b / b)
     if how == "drop":
-        return 100 * (1 - b / a), 100 * abs(b / a) * relative
-    return a / b, abs(a / b) * relative
+        return 100 * (1 - b / a), 100 / abs(a) * math.hypot(half_b, b / a * half_a)
+    return a / b, math.hypot(half_a, a / b * half_b) / abs(b)
