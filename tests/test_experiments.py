@@ -444,6 +444,8 @@ def test_the_drop_is_computed_from_both_ends() -> None:
     assert [cell.printed.mean for cell in drops if cell.printed] == [27.0, 71.6, 35.3, 26.1]
     (empty,) = sheets([experiment], [])
     assert {cell.verdict for cell in empty.cells} == {"not run"}
+    (half,) = sheets([experiment], records[: len(records) // 4 - 1])  # BC's without the last
+    assert {cell.verdict for cell in half.cells if cell.column == "drop from 1 to 2"} == {"not run"}
     nothing = [played(cell, options, results={"success_rate": 0.0}) for cell in experiment.cells]
     (lost,) = sheets([experiment], nothing)
     reasons = {cell.reason for cell in lost.cells if cell.column == "drop from 1 to 2"}
@@ -649,6 +651,16 @@ def test_a_plan_runs_nothing(tmp_path: Path, diffclone: Command) -> None:
     assert len(planned) == len(plan(list(EXPERIMENTS.values()), Options(), []))
     assert all(job["seconds"] >= 0 for job in planned)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_training_goes_on_in_the_precision_it_began_with(tmp_path: Path, diffclone: Command) -> None:
+    flags = ["gradient-field", "--quick", "--device", "cpu", "--out", tmp_path / "out", "--no-cache", "--json"]
+    assert diffclone("reproduce", *flags, "--precision", "bfloat16")[0] == 0
+    (tmp_path / "out" / "records.jsonl").unlink()
+    code, out, err = diffclone("reproduce", *flags)
+    assert code == 0, err
+    (sheet,) = json.loads(out)
+    assert len(sheet["measured"]["field"]) == 1
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def sheet(experiment: Experiment, found: Found, source: Source, files: Mapping[s
             undefined = Compared(entry.row, entry.column, unit, None, printed, "not comparable", None, "of nothing, 0")
             compared.append(undefined)
             continue
-        why = next((cell.reason for cell in of if cell.reason), None) if ours is None else None
+        why = next((cell.reason for cell in of if cell.ours is None and cell.reason), None)
         compared.append(judged(entry.row, entry.column, unit, ours, printed, why))
     every = [record for records in measured.values() for record in records]
     every += [cell.ours.record for cell in compared if cell.ours]

@@ -120,7 +120,7 @@ class Work:
             seeds=job.seeds,
             vary=job.arm.vary,
             device=place.device,
-            precision=place.precision,
+            precision=begun_in(folder, place.precision),
             cache=place.cache,
             quick=self.options.quick,
             progress=self.trained,
@@ -160,7 +160,11 @@ class Work:
             settings=to_dict(policy.method, METHODS, GUIDES),
             members=[dict(member) for member in policy.members],
             data=policy.data,
-            results={**scores.summary(), "preset": self.job.preset, "precision": self.place.precision},
+            results={
+                **scores.summary(),
+                "preset": self.job.preset,
+                "precision": begun_in(run.folder, self.place.precision),
+            },
             device=device_name(policy),
             seconds=scores.seconds,
             quick=self.options.quick,
@@ -206,6 +210,13 @@ class Work:
     def settings(self) -> Any:
         """The method's, if there is one."""
         return None if self.job.method is None else to_dict(self.job.method, METHODS, GUIDES)
+
+
+def begun_in(folder: Path, asked: Precision) -> Precision:
+    """The precision that a training was begun with: it goes on so. The one asked for where there is none yet."""
+    if not (folder / "run.json").exists():
+        return asked
+    return Run(folder).identity().get("precision", "float32")
 
 
 def forbid(fault: Exception) -> None:
