@@ -15,6 +15,7 @@ from diffclone.bench.tables import Table, of_kind, three_digits
 from diffclone.bench.training import SINES
 from diffclone.experiments import paper
 from diffclone.records import Record
+from diffclone.statistics import permutation_p
 
 DOCS = Path(__file__).parent
 FILE, IMAGE = DOCS / "records/performance.jsonl", DOCS / "images/performance.svg"
@@ -192,13 +193,18 @@ def by_machine(make: Callable[[Sequence[Record]], Table]) -> str:
 
 def success_table() -> str:
     """Success of DBC whose guide knows its step by tables, and by sines."""
-    lines = ["| task | guide | success, % (95 %) | seeds × episodes |", "|---|---|---|---|"]
-    for record in Record.read_all(DOCS / "records/conditioning.jsonl"):
+    lines = ["| task | guide | success, % (95 %) | seeds × episodes | p of the two |", "|---|---|---|---|---|"]
+    records = Record.read_all(DOCS / "records/conditioning.jsonl")
+    rates: dict[str, list[list[float]]] = {}
+    for record in records:
+        rates.setdefault(record.results["task"], []).append(record.results["member_success"])
+    for record in records:
         results: Any = record.results
+        p = permutation_p(*rates[results["task"]])
         low, high = (100 * edge for edge in results["success_interval"])
         how = {"table": "tables", "sinusoidal": "sines"}[record.settings["guide"]["conditioning"]]
         rate = f"{100 * results['success_rate']:.1f} ({low:.1f} … {high:.1f})"
-        lines.append(f"| {results['task']} | {how} | {rate} | {results['members']} × {results['episodes']} |")
+        lines.append(f"| {results['task']} | {how} | {rate} | {results['members']} × {results['episodes']} | {p:.2f} |")
     return "\n".join(lines)
 
 
