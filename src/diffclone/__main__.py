@@ -1,0 +1,6 @@
+"""`python -m diffclone`, the same as the command `diffclone`."""
+
+from diffclone.cli import main
+
+if __name__ == "__main__":
+    main()
