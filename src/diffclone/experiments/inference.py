@@ -25,6 +25,7 @@ INFERENCE = Experiment(
     chosen={
         "machine": "One thread of a CPU here, a GPU in the paper: only the ratios can be compared.",
         "diffusion policy": "All thousand steps, as in the paper.",
-        "episodes": "A few, played together; a Record says how many.",
+        "episodes": "A few, played together, in rounds of which the median counts. A "
+        "round lasts as long as its longest episode.",
     },
 )
