@@ -38,10 +38,15 @@ class Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, batch, in) to (…, batch, out)."""
-        if x.dim() == 3 and x.shape[0] == self.weight.shape[0]:
+        members, fan_in, fan_out = self.weight.shape
+        own = x.dim() == 3 and x.shape[0] == members
+        if own and not x.is_cuda:
             return torch.baddbmm(self.bias, x, self.weight)
-        if self.weight.shape[0] == 1:  # one serves all: a single product of all rows
+        # One serves all: a single product of all rows. A GPU also likes it for one member with few inputs: the gradient
+        # of 8 by 128 weights takes it 52 µs the other way round, and 4 µs this way.
+        if members == 1 and not (own and fan_in >= fan_out):
             return nn.functional.linear(x, self.weight[0].mT, self.bias[0, 0])
+        # The compiler adds the bias in what follows; baddbmm would first copy it.
         return x @ self.weight + self.bias
 
 
