@@ -113,15 +113,20 @@ def copies(records: Sequence[Record]) -> float | None:
 
 MODEL = "diffusion model"
 BY_SINES = f"{MODEL} by sines"
+TF32 = f"{SINES}, TF32"
 TARGETS = (
     Target(f"{MODEL}, Maze, 1 member", "gpu", 20, to_released("guide", "maze", 1)),
     Target(f"{BY_SINES}, Maze, 1 member", "gpu", 20, to_released("guide", "maze", 1, SINES)),
+    Target(f"{BY_SINES} in TF32, Maze, 1 member", "gpu", 20, to_released("guide", "maze", 1, TF32)),
     Target(f"{MODEL}, Maze, 24 members", "gpu", 350, to_released("guide", "maze", 24)),
     Target(f"{BY_SINES}, Maze, 24 members", "gpu", 350, to_released("guide", "maze", 24, SINES)),
+    Target(f"{BY_SINES} in TF32, Maze, 24 members", "gpu", 350, to_released("guide", "maze", 24, TF32)),
     Target(f"{MODEL}, FetchPick, 1 member", "gpu", 15, to_released("guide", "fetch-pick", 1)),
     Target(f"{BY_SINES}, FetchPick, 1 member", "gpu", 15, to_released("guide", "fetch-pick", 1, SINES)),
+    Target(f"{BY_SINES} in TF32, FetchPick, 1 member", "gpu", 15, to_released("guide", "fetch-pick", 1, TF32)),
     Target(f"{MODEL}, FetchPick, 8 members", "gpu", 70, to_released("guide", "fetch-pick", 8)),
     Target(f"{BY_SINES}, FetchPick, 8 members", "gpu", 70, to_released("guide", "fetch-pick", 8, SINES)),
+    Target(f"{BY_SINES} in TF32, FetchPick, 8 members", "gpu", 70, to_released("guide", "fetch-pick", 8, TF32)),
     Target("DBC, Maze, 24 members", "gpu", 250, to_released("dbc", "maze", 24)),
     Target("Maze in full", "gpu", 4, minutes_in_full, unit="minutes", at_most=True),
     Target("rate of the next larger stack, Maze", "gpu", HOLDS, growth),
@@ -239,6 +244,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "perf-precision": lambda: by_machine(bench_tables.precision_table),
     "perf-memory": lambda: shown(bench_tables.memory_table),
     "perf-variants": lambda: shown(bench_tables.variants_table),
+    "perf-compiler": lambda: by_machine(bench_tables.compiler_table),
     "perf-full": lambda: shown(bench_tables.full_table),
 }
 

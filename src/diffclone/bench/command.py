@@ -16,17 +16,29 @@ from diffclone.bench.floor import peaks, work
 from diffclone.bench.plot import check_free, write_plot
 from diffclone.bench.tables import TABLES
 from diffclone.bench.timing import device_name, machine, take_turns
-from diffclone.bench.training import TABLE_WIDTH, Case, cases, find_rivals, ground, ours, ours_by_sines, ours_short
+from diffclone.bench.training import (
+    TABLE_WIDTH,
+    Case,
+    by_sines,
+    cases,
+    find_rivals,
+    ground,
+    ours,
+    ours_by_sines,
+    ours_short,
+)
 from diffclone.console import Bars, answer, bars, say, show_table
 from diffclone.errors import InvalidSettings, MissingPackage
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
+from diffclone.model import Model
 from diffclone.records import Record
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
+from diffclone.training import Precision
 
 USUAL = ("floor", "train", "rollouts", "latency")
-ON_REQUEST = ("memory", "precision", "conditioning", "variants", "full")
+ON_REQUEST = ("memory", "precision", "conditioning", "variants", "compiler", "full")
 
 
 @dataclass(frozen=True)
@@ -35,13 +47,15 @@ class Bench:
 
     only: str = ",".join(USUAL)
     """Which, with commas: floor, train, rollouts, latency; and, on request, memory (GPU), precision,
-    conditioning, variants, full."""
+    conditioning, variants, compiler (CPU), full."""
     tasks: tuple[str, ...] = ("maze", "fetch-pick", "hand-rotate")
     """Whose sizes; policies and large stacks have those of the first."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
     against: Path | None = None
     """The folder benchmarks/ of a checkout, for the other ways to train; by default the one beside the package."""
+    precision: Precision = "float32"
+    """Of matrix products in `full`; the other parts have their own."""
     quick: bool = False
     """Only see that everything works: the numbers are worth nothing."""
     out: Path | None = None
@@ -71,6 +85,7 @@ class Bench:
             "precision": self.time_precisions,
             "conditioning": self.compare_conditioning,
             "variants": self.time_variants,
+            "compiler": self.time_compiler,
             "full": self.time_maze_in_full,
         }
         with bars() as show:
@@ -147,11 +162,16 @@ class Bench:
         timed = take_turns(playing, device, **self.turns(device))
         rates = {name: found.to_dict() for name, found in timed.items()}
         mine = rates["ours"]["member_updates_per_second"]
-        counted = work(given.model, given.session.dims, case.members)
+
+        def counted(model: Model[Any] | None) -> dict[str, int] | None:
+            found = None if model is None else work(model, given.session.dims, case.members)
+            return None if found is None else asdict(found)
+
         results = {
             "rates": rates,
             "ratio": {name: mine / other["member_updates_per_second"] for name, other in rates.items()},
-            "work": None if counted is None else asdict(counted),
+            "work": counted(given.model),
+            "work_by_sines": counted(by_sines(given.model)),
             "matmul_precision": given.session.precision,
         }
         model = to_dict(given.model, METHODS, GUIDES)
@@ -232,12 +252,30 @@ class Bench:
         }
         self.keep("variants", device, begun, results, task="maze", members=members)
 
+    def time_compiler(self, device: torch.device, show: Bars) -> None:
+        """What compiling would gain on a CPU, where the loop does without."""
+        if device.type != "cpu":
+            say("Left out: compiler, which is timed on a CPU; a GPU has both paths in `train`.")
+            return
+        todo = extras.compiler_cases(quick=self.quick)
+        for done, case in enumerate(todo):
+            show.update("compiler", done, len(todo), case.label)
+            begun = time.monotonic()
+            timed = take_turns(list(extras.compiler_contestants(case, device)), device, **self.turns(device))
+            results = {
+                "rates": {name: found.to_dict() for name, found in timed.items()},
+                "gain": timed["compiled"].rate / timed["plain"].rate,
+            }
+            self.keep("compiler", device, begun, results, case=asdict(case), width=TABLE_WIDTH[case.task])
+        show.update("compiler", len(todo), len(todo))
+
     def time_maze_in_full(self, device: torch.device, show: Bars) -> None:
         """The wall clock of the whole."""
         begun = time.monotonic()
         found = extras.maze_in_full(
             device,
             lambda stage, done, total: show.update(f"Maze in full: {stage}", done, total),
+            precision=self.precision,
             shorten=20_000 if self.quick else 1,
         )
-        self.keep("full", device, begun, found)
+        self.keep("full", device, begun, found, precision=self.precision)

@@ -12,7 +12,7 @@ from torch import nn
 
 from diffclone.api import prepare
 from diffclone.bench.timing import Contestant, synchronise
-from diffclone.bench.training import SHORT_RUN, Case, Ground, contestant, ground, lasting, updates_of
+from diffclone.bench.training import SHORT_RUN, Case, Ground, by_sines, contestant, ground, lasting, updates_of
 from diffclone.data import Demonstrations
 from diffclone.experiments import PRESETS
 from diffclone.guides import DiffusionGuide
@@ -126,8 +126,23 @@ def conditioning_losses(case: Case, device: torch.device, *, updates: int) -> di
     return losses
 
 
+def compiler_cases(*, quick: bool) -> list[Case]:
+    """Where compiling on a CPU is tried: small and large, one member and many."""
+    small = [Case("guide", "maze", 1)]
+    more = [Case("guide", "maze", 24), Case("dbc", "maze", 1), Case("dbc", "maze", 24), Case("guide", "fetch-pick", 1)]
+    return small if quick else small + more
+
+
+def compiler_contestants(case: Case, device: torch.device) -> Iterator[Contestant]:
+    """As the loop runs it, and compiled; a diffusion model by sines."""
+    given = ground(case, device)
+    model = by_sines(given.model)
+    for name, compiled in (("plain", False), ("compiled", True)):
+        yield contestant(name, case.members, updates_of(given, model, compiled=compiled))
+
+
 def maze_in_full(
-    device: torch.device, progress: Callable[[str, int, int], None], *, shorten: int = 1
+    device: torch.device, progress: Callable[[str, int, int], None], *, precision: Precision, shorten: int = 1
 ) -> Mapping[str, Any]:
     """Wall clock of the released Maze: a guide of 8000 epochs, then three seeds of DBC of 2000."""
     begun = time.monotonic()
@@ -135,6 +150,7 @@ def maze_in_full(
     guide = lasting(method.guide, method.guide.training.updates // shorten)
     method = cast(DBC, lasting(method, method.training.updates // shorten))
     _, session = prepare(TASKS["maze"].demonstrations(), method.normalisation, device, torch.float32)
+    session = replace(session, precision=precision)
     fixed = finish(train_part("guide", guide, Stack((0,), {}), session), progress)
     between = time.monotonic()
     finish(train_stage("policy", method, Stack(FULL_SEEDS, {}), {"guide": fixed}, session), progress)

@@ -33,7 +33,7 @@ def of_kind(records: Sequence[Record], name: str) -> list[Record]:
     latest: dict[str, Record] = {}
     for record in records:
         if record.kind == "benchmark" and record.settings.get("benchmark") == name:
-            known = {key: record.settings.get(key) for key in ("case", "task")}
+            known = {key: record.settings.get(key) for key in ("case", "task", "precision")}
             latest[f"{record.device} {known}"] = record
     return list(latest.values())
 
@@ -58,7 +58,7 @@ def sorted_cases(records: Sequence[Record]) -> list[Record]:
 def training_table(records: Sequence[Record]) -> Table:
     """Member-updates a second, and how many times the others' that is."""
     columns = ["trained", "members", "ours", "short run", "by sines", "by sines, TF32", "vmap", "released"]
-    columns += ["to vmap", "to released", "by sines, to released", "first s"]
+    columns += ["to vmap", "to released", "by sines, to released", "TF32, to released", "first s"]
     rows: list[list[str]] = []
     for record in sorted_cases(records):
         case, rates = record.settings["case"], record.results["rates"]
@@ -71,10 +71,13 @@ def training_table(records: Sequence[Record]) -> Table:
 
         names = ("ours", "ours, short run", SINES, f"{SINES}, TF32", "vmap", "released")
         shown = [rate(name) for name in names]
-        by_sines = f"{three_digits(to_released(record, SINES))} ×" if SINES in rates and "released" in rates else "–"
+        theirs = [
+            f"{three_digits(to_released(record, name))} ×" if name in rates and "released" in rates else "–"
+            for name in (SINES, f"{SINES}, TF32")
+        ]
         name = case_name(case, record.settings["width"])
         first = three_digits(rates["ours"]["first_seconds"])
-        rows.append([name, str(case["members"]), *shown, ratio("vmap"), ratio("released"), by_sines, first])
+        rows.append([name, str(case["members"]), *shown, ratio("vmap"), ratio("released"), *theirs, first])
     return Table("Member-updates a second", columns, rows)
 
 
@@ -84,29 +87,39 @@ def to_released(record: Record, name: str) -> float:
     return rates[name]["member_updates_per_second"] / rates["released"]["member_updates_per_second"]
 
 
+FLOORS = {
+    "": ("ours", "work", "float32"),
+    ", by sines": (SINES, "work_by_sines", "float32"),
+    ", by sines, TF32": (f"{SINES}, TF32", "work_by_sines", "tf32"),
+}
+"""Which of ours is held against the floor: its name, what counts its work, and the precision of its products."""
+
+
 def floor_table(records: Sequence[Record]) -> Table:
     """How near the machine's limits ours is."""
     columns = ["trained", "members", "GFLOP", "MB", "µs", "at the floor, µs", "share of the floor", "bound by"]
     rows: list[list[str]] = []
     found = {record.device: record.results for record in of_kind(records, "floor")}
     for record in sorted_cases(records):
-        peaks, counted = found.get(record.device), record.results["work"]
-        if peaks is None or counted is None:
-            continue
-        case, rate = record.settings["case"], record.results["rates"]["ours"]["updates_per_second"]
-        share = floor_share(counted, peaks, record.results["matmul_precision"], rate)
-        rows.append(
-            [
-                case_name(case, record.settings["width"]),
-                str(case["members"]),
-                three_digits(counted["flops"] / 1e9),
-                three_digits(counted["traffic"] / 1e6),
-                three_digits(1e6 / rate),
-                three_digits(1e6 / rate * share["share"]),
-                f"{100 * share['share']:.1f} %",
-                share["bound"],
-            ]
-        )
+        case, results, peaks = record.settings["case"], record.results, found.get(record.device)
+        for words, (name, key, precision) in FLOORS.items():
+            counted = results.get(key)
+            if peaks is None or counted is None or name not in results["rates"]:
+                continue
+            rate = results["rates"][name]["updates_per_second"]
+            share = floor_share(counted, peaks, precision, rate)
+            rows.append(
+                [
+                    case_name(case, record.settings["width"]) + words,
+                    str(case["members"]),
+                    three_digits(counted["flops"] / 1e9),
+                    three_digits(counted["traffic"] / 1e6),
+                    three_digits(1e6 / rate),
+                    three_digits(1e6 / rate * share["share"]),
+                    f"{100 * share['share']:.1f} %",
+                    share["bound"],
+                ]
+            )
     return Table("How near the floor", columns, rows)
 
 
@@ -226,12 +239,26 @@ def variants_table(records: Sequence[Record]) -> Table:
     return Table("What options cost", columns, rows)
 
 
+def compiler_table(records: Sequence[Record]) -> Table:
+    """What a compiler would gain on a CPU."""
+    columns = ["trained", "members", "updates/s", "compiled", "gain", "first s", "compiled, first s"]
+    rows: list[list[str]] = []
+    for record in of_kind(records, "compiler"):
+        case, rates = record.settings["case"], record.results["rates"]
+        shown = [three_digits(rates[name]["updates_per_second"]) for name in ("plain", "compiled")]
+        first = [three_digits(rates[name]["first_seconds"]) for name in ("plain", "compiled")]
+        name = case_name(case, record.settings["width"])
+        rows.append([name, str(case["members"]), *shown, f"{three_digits(record.results['gain'])} ×", *first])
+    return Table("Compiled on a CPU", columns, rows)
+
+
 def full_table(records: Sequence[Record]) -> Table:
     """Maze from beginning to end."""
-    columns = ["machine", "diffusion model, s", "policies, s", "together, minutes"]
+    columns = ["machine", "precision", "diffusion model, s", "policies, s", "together, minutes"]
     rows = [
         [
             record.device,
+            record.settings["precision"],
             f"{record.results['guide_seconds']:.0f}",
             f"{record.results['policy_seconds']:.0f}",
             f"{record.results['seconds'] / 60:.1f}",
@@ -251,6 +278,7 @@ TABLES = (
     precision_table,
     conditioning_table,
     variants_table,
+    compiler_table,
     full_table,
 )
 """Of one machine, in the order in which they are shown."""

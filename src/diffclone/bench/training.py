@@ -101,12 +101,19 @@ def ground(case: Case, device: torch.device, dtype: torch.dtype = torch.float32)
     return Ground(case, model, session, fixed)
 
 
-def updates_of(given: Ground, model: Model[Any] | None = None, precision: Precision = "float32") -> Shares:
-    """What the loop makes of a stage, ready to run."""
+def updates_of(
+    given: Ground,
+    model: Model[Any] | None = None,
+    precision: Precision = "float32",
+    *,
+    compiled: bool | None = None,
+) -> Shares:
+    """What the loop makes of a stage, ready to run; compiled where the loop would, or as said."""
     session, seeds = given.session, tuple(range(given.case.members))
     rng = Rng(seeds, device=session.device, dtype=session.dtype, path=given.case.model)
     stack = Stack(seeds, {})
-    return Shares(model or given.model, stack, given.fixed, session.pairs, session.dims, rng, precision)
+    made = model or given.model
+    return Shares(made, stack, given.fixed, session.pairs, session.dims, rng, precision, compiled=compiled)
 
 
 def ours(given: Ground) -> Contestant:
@@ -119,10 +126,14 @@ def ours_short(given: Ground) -> Contestant:
     return contestant("ours, short run", given.case.members, updates_of(given, lasting(given.model, SHORT_RUN)))
 
 
+def by_sines(model: Model[Any]) -> DiffusionGuide | None:
+    """The same diffusion model, if it is one, told its step by sines."""
+    return replace(model, conditioning="sinusoidal") if isinstance(model, DiffusionGuide) else None
+
+
 def ours_by_sines(given: Ground) -> Iterator[Contestant]:
     """A diffusion model that knows its step by sines, as is the library's default, instead of by learned tables."""
-    if isinstance(given.model, DiffusionGuide):
-        model = replace(given.model, conditioning="sinusoidal")
+    if (model := by_sines(given.model)) is not None:
         yield contestant(SINES, given.case.members, updates_of(given, model))
         if given.session.device.type == "cuda":
             yield contestant(f"{SINES}, TF32", given.case.members, updates_of(given, model, "tf32"))

@@ -54,6 +54,8 @@ class Shares:
         dims: Dims,
         rng: Rng,
         precision: Precision = "float32",
+        *,
+        compiled: bool | None = None,
     ):
         seeds, device = rng.seeds, rng.device
         cores = torch.get_num_threads() if device.type == "cpu" else 1
@@ -66,7 +68,7 @@ class Shares:
             total, own = model.training.updates, stack.share(spread, some)
 
             def part(model: Model[Any], stream: Rng, total: int = total) -> Part:
-                return Part(model, model.init(dims, stream["init"]).to(device), total)
+                return Part(model, model.init(dims, stream["init"]).to(device), total, compiled=compiled)
 
             alongside = {
                 name: part(guide, make[name]) for name, guide in model.needs().items() if guide.trained == "alongside"

@@ -50,7 +50,7 @@ class Pairs:
 class Part:
     """A model in training: its weights as a matrix (members, numbers), and what Adam remembers of each."""
 
-    def __init__(self, model: Model[Any], net: nn.Module, updates: int):
+    def __init__(self, model: Model[Any], net: nn.Module, updates: int, *, compiled: bool | None = None):
         self.model = model
         self.net = net
         self.training: Training = model.training
@@ -60,7 +60,7 @@ class Part:
         self.mean, self.square = torch.zeros_like(self.matrix), torch.zeros_like(self.matrix)
         self.steps = torch.zeros((), dtype=torch.float32, device=self.matrix.device)
         self.rates = torch.zeros(0)
-        self.compiled = worth_compiling(self.matrix.device, updates)
+        self.compiled = worth_compiling(self.matrix.device, updates) if compiled is None else compiled
         self.compiled_step = torch.compile(self.plain_step, dynamic=False) if self.compiled else None
         # One place for all gradients: on a CPU fresh memory of this size costs more than the gradient itself.
         self.slope = None if self.compiled else torch.empty_like(self.matrix)
