@@ -12,7 +12,7 @@ from typing import Any, Literal
 from diffclone.bench import tables as bench_tables
 from diffclone.bench.plot import curves, to_svg
 from diffclone.bench.tables import Table, of_kind, three_digits
-from diffclone.bench.training import SINES
+from diffclone.bench.training import LESS_PRECISE, SINES
 from diffclone.experiments import paper
 from diffclone.records import Record
 from diffclone.statistics import permutation_p
@@ -112,35 +112,38 @@ def copies(records: Sequence[Record]) -> float | None:
 
 
 MODEL = "diffusion model"
-BY_SINES = f"{MODEL} by sines"
-TF32 = f"{SINES}, TF32"
+SIZES = {("maze", 1): (20, 4), ("maze", 24): (350, 6), ("fetch-pick", 1): (15, 3), ("fetch-pick", 8): (70, 3)}
+"""Ratios aimed at, on a GPU and on a CPU, for diffusion models of these sizes."""
+WAYS = {"": "ours", " by sines": SINES, " by sines, less precise": LESS_PRECISE}
+TITLES = {"maze": "Maze", "fetch-pick": "FetchPick"}
+
+
+def of_models(place: Literal["gpu", "cpu"]) -> list[Target]:
+    """A target for each size and way, and those of DBC."""
+    found = [
+        Target(
+            f"{MODEL}{way}, {TITLES[task]}, {members} member{'s' if members > 1 else ''}",
+            place,
+            bounds[place == "cpu"],
+            to_released("guide", task, members, name),
+        )
+        for (task, members), bounds in SIZES.items()
+        for way, name in WAYS.items()
+    ]
+    bound = {"gpu": 250, "cpu": 5}[place]
+    return found + [
+        Target(f"DBC{way}, Maze, 24 members", place, bound, to_released("dbc", "maze", 24, name))
+        for way, name in {"": "ours", ", less precise": LESS_PRECISE}.items()
+    ]
+
+
 TARGETS = (
-    Target(f"{MODEL}, Maze, 1 member", "gpu", 20, to_released("guide", "maze", 1)),
-    Target(f"{BY_SINES}, Maze, 1 member", "gpu", 20, to_released("guide", "maze", 1, SINES)),
-    Target(f"{BY_SINES} in TF32, Maze, 1 member", "gpu", 20, to_released("guide", "maze", 1, TF32)),
-    Target(f"{MODEL}, Maze, 24 members", "gpu", 350, to_released("guide", "maze", 24)),
-    Target(f"{BY_SINES}, Maze, 24 members", "gpu", 350, to_released("guide", "maze", 24, SINES)),
-    Target(f"{BY_SINES} in TF32, Maze, 24 members", "gpu", 350, to_released("guide", "maze", 24, TF32)),
-    Target(f"{MODEL}, FetchPick, 1 member", "gpu", 15, to_released("guide", "fetch-pick", 1)),
-    Target(f"{BY_SINES}, FetchPick, 1 member", "gpu", 15, to_released("guide", "fetch-pick", 1, SINES)),
-    Target(f"{BY_SINES} in TF32, FetchPick, 1 member", "gpu", 15, to_released("guide", "fetch-pick", 1, TF32)),
-    Target(f"{MODEL}, FetchPick, 8 members", "gpu", 70, to_released("guide", "fetch-pick", 8)),
-    Target(f"{BY_SINES}, FetchPick, 8 members", "gpu", 70, to_released("guide", "fetch-pick", 8, SINES)),
-    Target(f"{BY_SINES} in TF32, FetchPick, 8 members", "gpu", 70, to_released("guide", "fetch-pick", 8, TF32)),
-    Target("DBC, Maze, 24 members", "gpu", 250, to_released("dbc", "maze", 24)),
+    *of_models("gpu"),
     Target("Maze in full", "gpu", 4, minutes_in_full, unit="minutes", at_most=True),
     Target("rate of the next larger stack, Maze", "gpu", HOLDS, growth),
     Target("memory of a further member, large stack to small", "gpu", 1.1, memory_growth, at_most=True),
     Target("memory for ten million transitions, to their size", "gpu", 2, copies, at_most=True),
-    Target(f"{MODEL}, Maze, 1 member", "cpu", 4, to_released("guide", "maze", 1)),
-    Target(f"{BY_SINES}, Maze, 1 member", "cpu", 4, to_released("guide", "maze", 1, SINES)),
-    Target(f"{MODEL}, Maze, 24 members", "cpu", 6, to_released("guide", "maze", 24)),
-    Target(f"{BY_SINES}, Maze, 24 members", "cpu", 6, to_released("guide", "maze", 24, SINES)),
-    Target(f"{MODEL}, FetchPick, 1 member", "cpu", 3, to_released("guide", "fetch-pick", 1)),
-    Target(f"{BY_SINES}, FetchPick, 1 member", "cpu", 3, to_released("guide", "fetch-pick", 1, SINES)),
-    Target(f"{MODEL}, FetchPick, 8 members", "cpu", 3, to_released("guide", "fetch-pick", 8)),
-    Target(f"{BY_SINES}, FetchPick, 8 members", "cpu", 3, to_released("guide", "fetch-pick", 8, SINES)),
-    Target("DBC, Maze, 24 members", "cpu", 5, to_released("dbc", "maze", 24)),
+    *of_models("cpu"),
     Target("episodes of Maze a second, to the paper's DBC", "cpu", 10, episodes_ratio),
     Target("rate of the next larger stack, Maze", "cpu", HOLDS, growth),
 )

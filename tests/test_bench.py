@@ -1,6 +1,7 @@
 import importlib
 import json
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,10 @@ import torch
 from diffclone.bench import acting, training
 from diffclone.bench.command import Bench
 from diffclone.bench.floor import Work, floor_share, work
+from diffclone.bench.parts import Bencher, Job
 from diffclone.bench.plot import write_plot
-from diffclone.bench.tables import training_table
+from diffclone.bench.side_by_side import JobLost, side_by_side
+from diffclone.bench.tables import compiler_table, floor_table, training_table
 from diffclone.bench.timing import Contestant, machine, take_turns
 from diffclone.bench.training import Case, cases
 from diffclone.cli import main
@@ -54,7 +57,7 @@ def test_a_quick_run_times_everything(tmp_path: Path, capsys: pytest.CaptureFixt
     for record in by_name["training"]:
         rates, ratio = record.results["rates"], record.results["ratio"]
         by_sines = {"ours, by sines"} if record.settings["case"]["model"] == "guide" else set[str]()
-        assert set(rates) == {"ours", "released", "vmap"} | by_sines
+        assert set(rates) == {"ours", "ours, less precise", "released", "vmap"} | by_sines
         mine = rates["ours"]["member_updates_per_second"]
         assert mine == pytest.approx(rates["ours"]["updates_per_second"] * record.settings["case"]["members"])
         assert ratio["released"] == pytest.approx(mine / rates["released"]["updates_per_second"])
@@ -86,11 +89,11 @@ def test_without_a_checkout_the_others_are_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(training, "__file__", str(tmp_path / "src/diffclone/bench/training.py"))
-    monkeypatch.setattr("diffclone.bench.command.cases", only_bc)
+    monkeypatch.setattr("diffclone.bench.parts.cases", only_bc)
     main(["bench", "--quick", "--device", "cpu", "--only", "train", "--json"])
     said = capsys.readouterr()
     assert "--against" in said.err
-    assert set(json.loads(said.out)[0]["results"]["rates"]) == {"ours"}
+    assert set(json.loads(said.out)[0]["results"]["rates"]) == {"ours", "ours, less precise"}
 
 
 @pytest.mark.parametrize(("flags", "message"), [({"only": "train,fly"}, "'fly'"), ({"tasks": ("spiral",)}, "'spiral'")])
@@ -263,3 +266,74 @@ def test_the_later_of_two_measurements_is_shown() -> None:
 
 def test_the_machine_is_told() -> None:
     assert machine()["processor"]
+
+
+def test_the_floor_of_sines_is_their_own() -> None:
+    record = timed_case("guide", 2, 200.0, 1.0)
+    rates = {"updates_per_second": 50.0, "member_updates_per_second": 100.0, "first_seconds": 1.0}
+    names = ("ours, by sines", "ours, less precise")
+    results = {
+        **record.results,
+        "rates": {**record.results["rates"], **dict.fromkeys(names, rates)},
+        "work": {"flops": 10, "traffic": 1},
+        "work_by_sines": {"flops": 4, "traffic": 1},
+        "less_precise": "tf32",
+    }
+    peaks = {"flops_float32": 2000.0, "flops_tf32": 1000.0, "bytes": 1e6}
+    floor = Record("benchmark", {"benchmark": "floor", "machine": machine()}, [], {}, peaks, "cpu", 1.0)
+    rows = {row[0].partition(")")[2]: row for row in floor_table([replace(record, results=results), floor]).rows}
+    # 10 of 2000 a second at 100 updates a second; 4 of 2000, and of 1000, at 50.
+    assert {name: row[-2] for name, row in rows.items()} == {
+        "": "50.0 %",
+        ", by sines": "10.0 %",
+        ", by sines, TF32": "20.0 %",
+    }
+
+
+def test_what_a_compiler_gains_is_a_row() -> None:
+    def rate(updates: float, first: float) -> dict[str, float]:
+        return {"updates_per_second": updates, "first_seconds": first}
+
+    settings = {"benchmark": "compiler", "case": {"model": "dbc", "task": "maze", "members": 3}, "width": 128}
+    results = {"rates": {"plain": rate(200.0, 0.5), "compiled": rate(150.0, 12.0)}, "gain": 0.75}
+    table = compiler_table([Record("benchmark", settings, [], {}, results, "cpu", 1.0)])
+    assert table.rows == [["DBC (maze)", "3", "200", "150", "0.75 ×", "0.5", "12"]]
+
+
+@pytest.mark.slow
+def test_compiled_on_a_cpu(tmp_path: Path) -> None:
+    out = tmp_path / "bench.jsonl"
+    # In a process of its own: the compiler cannot see through the checks of shapes that tests have.
+    command = [sys.executable, "-m", "diffclone", "bench", "--quick", "--device", "cpu", "--only", "compiler"]
+    subprocess.run([*command, "--out", str(out)], check=True, capture_output=True, timeout=300)
+    [record] = Record.read_all(out)
+    assert set(record.results["rates"]) == {"plain", "compiled"}
+    assert record.results["gain"] > 0
+
+
+def test_side_by_side_each_is_timed_alone(tmp_path: Path) -> None:
+    out = tmp_path / "bench.jsonl"
+    main(["bench", "--quick", "--device", "cpu", "--together", "--out", str(out), "--only", "floor,train,conditioning"])
+    records = Record.read_all(out)
+    assert sorted(r.settings["benchmark"] for r in records) == ["conditioning", "floor", "training", "training"]
+    assert all(r.settings["side_by_side"] for r in records)
+
+
+def unwatched(what: str, done: int, total: int) -> None:
+    pass
+
+
+def test_a_job_that_fails_is_one_line_and_the_others_are_kept() -> None:
+    made = side_by_side([Job("case", Case("bc", "mars", 1)), Job("peaks")], Bencher(CPU, True, None), unwatched)
+    assert next(made).settings["benchmark"] == "floor"
+    with pytest.raises(
+        JobLost, match=r"1 of 2 jobs have no answer \(case bc, mars, 1 member: UnknownName: unknown preset 'mars"
+    ):
+        next(made)
+
+
+def test_a_process_that_dies_forfeits_its_turn() -> None:
+    made = side_by_side([Job("peaks"), Job("die")], Bencher(CPU, True, None), unwatched)
+    assert next(made).settings["benchmark"] == "floor"
+    with pytest.raises(JobLost, match="die"):
+        next(made)

@@ -508,7 +508,7 @@ def test_a_way_to_act_that_cannot_be_is_one_line(diffclone: Command, sampling: P
 
 def test_an_unknown_sampler_is_one_line(sampling: Path) -> None:
     # In a process of its own, where nothing but the command checks it.
-    command = [sys.executable, "-m", "diffclone.cli", "evaluate", str(sampling), "--acting", "sampler=ddmi"]
+    command = [sys.executable, "-m", "diffclone", "evaluate", str(sampling), "--acting", "sampler=ddmi"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     known = "unknown sampler 'ddmi'; known are ancestral, ddim, dpm-solver"
     refused(Answer(done.returncode, done.stdout, done.stderr), known)

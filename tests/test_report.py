@@ -14,6 +14,7 @@ from diffclone.experiments import EXPERIMENTS
 from diffclone.experiments.derive import derive
 from diffclone.experiments.sheet import Compared, Sheet
 from diffclone.experiments.spec import Derived
+from diffclone.records import Record
 from diffclone.report_commands import LARGEST, read_films, write_all
 from diffclone.reports.curves import lines_of, place_of
 from diffclone.reports.films import Film
@@ -510,3 +511,8 @@ def test_the_docs_lists_come_from_the_sheets(tables: Any) -> None:
     assert "3 Records" in tables.BLOCKS["reproduction-loss-curves"]()
     for block in tables.BLOCKS.values():
         assert "<!--" not in block()
+
+
+def test_only_what_is_shown_is_taken_over(tables: Any) -> None:
+    committed = Record.read_all(tables.RECORDS / "reproduction.jsonl")
+    assert tables.used([*committed, record("evaluation")]) == committed

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
 from diffclone.bench.floor import floor_share
-from diffclone.bench.training import SINES
+from diffclone.bench.training import LESS_PRECISE, SINES
 from diffclone.experiments import paper
 from diffclone.records import Record
 
@@ -21,6 +21,10 @@ class Table(NamedTuple):
         """Without the title."""
         lines = [self.columns, ["---"] * len(self.columns), *self.rows]
         return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+PRECISIONS = {"float32": "float32", "tf32": "TF32", "bfloat16": "bfloat16"}
+"""As they are written."""
 
 
 def three_digits(number: float) -> str:
@@ -57,8 +61,8 @@ def sorted_cases(records: Sequence[Record]) -> list[Record]:
 
 def training_table(records: Sequence[Record]) -> Table:
     """Member-updates a second, and how many times the others' that is."""
-    columns = ["trained", "members", "ours", "short run", "by sines", "by sines, TF32", "vmap", "released"]
-    columns += ["to vmap", "to released", "by sines, to released", "TF32, to released", "first s"]
+    columns = ["trained", "members", "ours", "short run", "by sines", "less precise", "vmap", "released"]
+    columns += ["to vmap", "to released", "by sines, to released", "less precise, to released", "first s"]
     rows: list[list[str]] = []
     for record in sorted_cases(records):
         case, rates = record.settings["case"], record.results["rates"]
@@ -69,11 +73,11 @@ def training_table(records: Sequence[Record]) -> Table:
         def ratio(name: str, found: Any = record.results["ratio"]) -> str:
             return f"{three_digits(found[name])} ×" if name in found else "–"
 
-        names = ("ours", "ours, short run", SINES, f"{SINES}, TF32", "vmap", "released")
+        names = ("ours", "ours, short run", SINES, LESS_PRECISE, "vmap", "released")
         shown = [rate(name) for name in names]
         theirs = [
             f"{three_digits(to_released(record, name))} ×" if name in rates and "released" in rates else "–"
-            for name in (SINES, f"{SINES}, TF32")
+            for name in (SINES, LESS_PRECISE)
         ]
         name = case_name(case, record.settings["width"])
         first = three_digits(rates["ours"]["first_seconds"])
@@ -87,14 +91,6 @@ def to_released(record: Record, name: str) -> float:
     return rates[name]["member_updates_per_second"] / rates["released"]["member_updates_per_second"]
 
 
-FLOORS = {
-    "": ("ours", "work", "float32"),
-    ", by sines": (SINES, "work_by_sines", "float32"),
-    ", by sines, TF32": (f"{SINES}, TF32", "work_by_sines", "tf32"),
-}
-"""Which of ours is held against the floor: its name, what counts its work, and the precision of its products."""
-
-
 def floor_table(records: Sequence[Record]) -> Table:
     """How near the machine's limits ours is."""
     columns = ["trained", "members", "GFLOP", "MB", "µs", "at the floor, µs", "share of the floor", "bound by"]
@@ -102,10 +98,14 @@ def floor_table(records: Sequence[Record]) -> Table:
     found = {record.device: record.results for record in of_kind(records, "floor")}
     for record in sorted_cases(records):
         case, results, peaks = record.settings["case"], record.results, found.get(record.device)
-        for words, (name, key, precision) in FLOORS.items():
-            counted = results.get(key)
+        for name in ("ours", SINES, LESS_PRECISE):
+            less = name == LESS_PRECISE
+            counted = results["work"] if name == "ours" else results.get("work_by_sines") or results["work"]
             if peaks is None or counted is None or name not in results["rates"]:
                 continue
+            precision = results["less_precise"] if less else results["matmul_precision"]
+            by_sines = ", by sines" if name != "ours" and case["model"] == "guide" else ""
+            words = by_sines + (f", {PRECISIONS[precision]}" if less else "")
             rate = results["rates"][name]["updates_per_second"]
             share = floor_share(counted, peaks, precision, rate)
             rows.append(

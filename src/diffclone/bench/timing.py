@@ -9,6 +9,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -59,8 +60,15 @@ class Timed:
         }
 
 
-def take_turns(playing: Sequence[Contestant], device: torch.device, *, window: float, rounds: int) -> dict[str, Timed]:
-    """Time them, a window each in every round."""
+def take_turns(
+    playing: Sequence[Contestant],
+    device: torch.device,
+    *,
+    window: float,
+    rounds: int,
+    alone: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> dict[str, Timed]:
+    """Time them, a window each in every round; `alone` is entered after the first blocks, which compile."""
     everything = torch.get_num_threads()
     first: dict[str, float] = {}
     threads: dict[str, int] = {}
@@ -70,14 +78,16 @@ def take_turns(playing: Sequence[Contestant], device: torch.device, *, window: f
         for contestant in playing:
             torch.set_num_threads(everything)
             first[contestant.name] = seconds_of(contestant, 2 * contestant.block, device)
-            threads[contestant.name], pace = steady(contestant, device, window, everything)
-            blocks = max(1, round(window / pace / contestant.block))
-            counts[contestant.name] = blocks * contestant.block
-        for _ in range(rounds):
+        with alone():
             for contestant in playing:
-                torch.set_num_threads(threads[contestant.name])
-                count = counts[contestant.name]
-                rates[contestant.name].append(count / seconds_of(contestant, count, device))
+                threads[contestant.name], pace = steady(contestant, device, window, everything)
+                blocks = max(1, round(window / pace / contestant.block))
+                counts[contestant.name] = blocks * contestant.block
+            for _ in range(rounds):
+                for contestant in playing:
+                    torch.set_num_threads(threads[contestant.name])
+                    count = counts[contestant.name]
+                    rates[contestant.name].append(count / seconds_of(contestant, count, device))
     finally:
         torch.set_num_threads(everything)
     return {

@@ -6,7 +6,7 @@ believes in a long training, and so takes the path of one; a short one is timed 
 
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -32,7 +32,11 @@ from diffclone.training.step import BLOCK
 LONG_RUN, SHORT_RUN = 1_000_000, 20_000
 """Updates that the loop is told of."""
 
-SINES = "ours, by sines"
+SINES, LESS_PRECISE = "ours, by sines", "ours, less precise"
+"""Names of contestants."""
+
+LESS: Mapping[str, Precision] = {"cuda": "tf32", "cpu": "bfloat16"}
+"""The faster products of each device."""
 
 RIVALS = ("released", "vmapped")
 """Files of benchmarks/ that train the same in other ways."""
@@ -135,8 +139,12 @@ def ours_by_sines(given: Ground) -> Iterator[Contestant]:
     """A diffusion model that knows its step by sines, as is the library's default, instead of by learned tables."""
     if (model := by_sines(given.model)) is not None:
         yield contestant(SINES, given.case.members, updates_of(given, model))
-        if given.session.device.type == "cuda":
-            yield contestant(f"{SINES}, TF32", given.case.members, updates_of(given, model, "tf32"))
+
+
+def ours_less_precise(given: Ground) -> Contestant:
+    """With faster products of matrices; a diffusion model also by sines."""
+    made = updates_of(given, by_sines(given.model), LESS[given.session.device.type])
+    return contestant(LESS_PRECISE, given.case.members, made)
 
 
 def contestant(name: str, members: int, updates: Shares) -> Contestant:

@@ -1,0 +1,101 @@
+"""Jobs in processes of their own: all compile at once, and then each takes its time alone, one after another.
+
+On a GPU nearly all of a benchmark is waiting for compilers, which use a core each. The parent hands out turns: a child
+says that it is ready, waits for its turn, and says when it is over. A child that dies forfeits its turn.
+"""
+
+import multiprocessing
+import os
+import queue
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from diffclone.bench.parts import Bencher, Job
+from diffclone.errors import DiffcloneError
+from diffclone.records import Record
+
+GRACE = 30
+"""Seconds that a child has to end after its answer."""
+
+
+class JobLost(DiffcloneError, RuntimeError):
+    """Jobs without an answer."""
+
+
+def side_by_side(jobs: Sequence[Job], bencher: Bencher, progress: Callable[[str, int, int], None]) -> Iterator[Record]:
+    """The Record of each job, as they come."""
+    context = multiprocessing.get_context("spawn")
+    told: Any = context.Queue()
+    turns = [context.Event() for _ in jobs]
+    children = [
+        context.Process(target=work, args=(k, job, bencher, told, turn), daemon=True)
+        for k, (job, turn) in enumerate(zip(jobs, turns, strict=True))
+    ]
+    for child in children:
+        child.start()
+    waiting, ended, lost = set[int](), set[int](), dict[int, str]()
+
+    def listen(until: Callable[[], bool]) -> Iterator[Record]:
+        while not until():
+            try:
+                what, k, value = told.get(timeout=0.2)
+            except queue.Empty:
+                # Only now that nothing is left to hear: what a child said before it died counts.
+                for k, child in enumerate(children):
+                    if not child.is_alive() and k not in ended:
+                        ended.add(k)
+                        lost[k] = f"ended with code {child.exitcode}"
+                continue
+            if what == "ready":
+                waiting.add(k)
+            elif what == "over":
+                waiting.discard(k)
+            elif what == "failed":
+                ended.add(k)
+                lost[k] = value
+            else:
+                ended.add(k)
+                yield value
+
+    def all_ready() -> bool:
+        progress("compiling", len(waiting | ended), len(jobs))
+        return len(waiting | ended) == len(jobs)
+
+    def passed(k: int) -> bool:
+        progress("timing", len(jobs) - len(waiting - ended), len(jobs))
+        return k not in waiting or k in ended
+
+    try:
+        yield from listen(all_ready)
+        for k in sorted(waiting):
+            turns[k].set()
+            yield from listen(lambda k=k: passed(k))
+        yield from listen(lambda: len(ended) == len(jobs))
+        for child in children:
+            child.join(GRACE)
+    finally:
+        for child in children:
+            child.terminate()
+    if lost:
+        reasons = "; ".join(f"{f'{jobs[k].method} {jobs[k].label}'.strip()}: {why}" for k, why in lost.items())
+        raise JobLost(f"{len(lost)} of {len(jobs)} jobs have no answer ({reasons}). The others are kept.")
+
+
+def work(k: int, job: Job, bencher: Bencher, told: Any, turn: Any) -> None:
+    """A child."""
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # there are as many compilers as jobs already
+
+    @contextmanager
+    def alone() -> Generator[None, None, None]:
+        told.put(("ready", k, None))
+        turn.wait()
+        yield
+        told.put(("over", k, None))
+
+    try:
+        told.put(("record", k, replace(bencher, alone=alone).do(job)))
+    except Exception as fault:  # whatever it is, the parent tells it in one line
+        lines = str(fault).strip().splitlines() or [""]
+        told.put(("failed", k, f"{type(fault).__name__}: {lines[0]}"))
