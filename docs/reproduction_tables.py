@@ -1,5 +1,10 @@
-"""What agrees with the paper and what does not, made from Records of its experiments."""
+"""What agrees with the paper and what does not, made from Records of its experiments.
 
+python docs/reproduction_tables.py OUT/records.jsonl      take over what `diffclone reproduce --out OUT` made, as far as
+                                                          a table or figure is made of it
+"""
+
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -61,9 +66,33 @@ def contradictions_list() -> str:
     return listed([f"{'; '.join(where)}: {note}" for note, where in contradictions(reproduced()).items()])
 
 
+def energy_choice() -> str:
+    """Success on validation starts by λ, of the energy guide on FetchPick."""
+    [record] = Record.read_all(RECORDS / "energy.jsonl")
+    rates: dict[float, list[float]] = {}
+    for member, rate in zip(record.members, record.results["member_success"], strict=True):
+        rates.setdefault(float(member["coefficient"]), []).append(100 * rate)
+    lines = [f"| {value:g} | {sum(some) / len(some):.1f} | {len(some)} |" for value, some in rates.items()]
+    head = f"| λ | success on {record.results['starts']} starts, % | seeds of {record.results['episodes']} episodes |"
+    return "\n".join([head, "|---|---|---|", *lines])
+
+
 def listed(lines: list[str]) -> str:
     """Escaped; an empty list says so."""
     return "\n".join(f"- {markdown_text(line)}" for line in lines) or "None."
+
+
+def used(records: list[Record]) -> list[Record]:
+    """Those that a cell or a figure is made of, in the order in which they were made."""
+    shown = [
+        record
+        for sheet in sheets(list(EXPERIMENTS.values()), records, "ours")
+        for record in (
+            *(cell.ours.record for cell in sheet.cells if cell.ours is not None),
+            *(record for found in sheet.measured.values() for record in found),
+        )
+    ]
+    return [record for record in records if any(record is other for other in shown)]
 
 
 BLOCKS = {
@@ -74,6 +103,15 @@ BLOCKS = {
     "reproduction-short": lambda: verdict_list("short"),
     "reproduction-missing": missing_list,
     "reproduction-contradictions": contradictions_list,
+    "reproduction-energy": energy_choice,
     **{f"reproduction-{name}": lambda name=name: experiment_table(name) for name in EXPERIMENTS},
 }
 """For docs/make.py."""
+
+
+if __name__ == "__main__":
+    kept = RECORDS / "reproduction.jsonl"
+    taken = used(Record.read_all(Path(sys.argv[1])))
+    kept.unlink(missing_ok=True)
+    for one in taken:
+        one.append_to(kept)

@@ -241,14 +241,13 @@ def variants_table(records: Sequence[Record]) -> Table:
 
 def compiler_table(records: Sequence[Record]) -> Table:
     """What a compiler would gain on a CPU."""
-    columns = ["trained", "members", "updates/s", "compiled", "gain", "first s", "compiled, first s"]
+    columns = ["trained", "members", "updates/s", "compiled", "gain"]
     rows: list[list[str]] = []
     for record in of_kind(records, "compiler"):
         case, rates = record.settings["case"], record.results["rates"]
         shown = [three_digits(rates[name]["updates_per_second"]) for name in ("plain", "compiled")]
-        first = [three_digits(rates[name]["first_seconds"]) for name in ("plain", "compiled")]
         name = case_name(case, record.settings["width"])
-        rows.append([name, str(case["members"]), *shown, f"{three_digits(record.results['gain'])} ×", *first])
+        rows.append([name, str(case["members"]), *shown, f"{three_digits(record.results['gain'])} ×"])
     return Table("Compiled on a CPU", columns, rows)
 
 
