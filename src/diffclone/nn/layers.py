@@ -171,11 +171,12 @@ class Denoiser(nn.Module):
 
     def embed(self, t: Tensor) -> list[Tensor]:
         """e(t) for each layer, (…, rows, width)."""
+        # Looked up by `embedding`: one row after another is far faster than one number after another.
         if self.time is not None:
             waves: Tensor = self.waves  # pyright: ignore[reportAssignmentType]
-            return list(self.time(waves[t]).chunk(len(self.layers), -1))
+            return list(self.time(nn.functional.embedding(t, waves)).chunk(len(self.layers), -1))
         members, steps, _ = self.tables[0].shape
-        # One row after another is far faster than one number after another; members' tables lie one below the other.
+        # Members' tables lie one below the other.
         row = t if members == 1 else t + steps * torch.arange(members, device=t.device)[:, None]
         return [nn.functional.embedding(row, table.flatten(0, 1)) for table in self.tables]
 
