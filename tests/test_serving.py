@@ -465,7 +465,7 @@ def test_the_command_serves_until_it_is_interrupted(run: Path) -> None:
         text=True,
         env={**os.environ, "DIFFCLONE_TOKEN": "t"},
     )
-    killer = threading.Timer(30, process.kill)
+    killer = threading.Timer(120, process.kill)
     killer.start()
     assert process.stderr is not None
     line = process.stderr.readline()
