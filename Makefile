@@ -38,6 +38,8 @@ $(VENV)/bin/pip:
 
 site: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	rm -rf build/site/report
+	$(BIN)/diffclone report --records docs/records/reproduction.jsonl --out build/site/report
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache
