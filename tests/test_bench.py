@@ -337,3 +337,9 @@ def test_a_process_that_dies_forfeits_its_turn() -> None:
     assert next(made).settings["benchmark"] == "floor"
     with pytest.raises(JobLost, match="die"):
         next(made)
+
+
+def test_a_process_that_dawdles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diffclone.bench.side_by_side.PATIENCE", 0.0)
+    with pytest.raises(JobLost, match="peaks: not ready after 0 s"):
+        next(side_by_side([Job("peaks")], Bencher(CPU, True, None), unwatched))

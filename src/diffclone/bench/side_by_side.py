@@ -1,12 +1,13 @@
 """Jobs in processes of their own: all compile at once, and then each takes its time alone, one after another.
 
 On a GPU nearly all of a benchmark is waiting for compilers, which use a core each. The parent hands out turns: a child
-says that it is ready, waits for its turn, and says when it is over. A child that dies forfeits its turn.
+says that it is ready, waits for its turn, and says when it is over. A child that dies or dawdles forfeits its turn.
 """
 
 import multiprocessing
 import os
 import queue
+import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,8 +17,8 @@ from diffclone.bench.parts import Bencher, Job
 from diffclone.errors import DiffcloneError
 from diffclone.records import Record
 
-GRACE = 30
-"""Seconds that a child has to end after its answer."""
+PATIENCE, GRACE = 300.0, 30.0
+"""Seconds that a child has to be ready, and to end after its answer."""
 
 
 class JobLost(DiffcloneError, RuntimeError):
@@ -36,6 +37,7 @@ def side_by_side(jobs: Sequence[Job], bencher: Bencher, progress: Callable[[str,
     for child in children:
         child.start()
     waiting, ended, lost = set[int](), set[int](), dict[int, str]()
+    begun = time.monotonic()
 
     def listen(until: Callable[[], bool]) -> Iterator[Record]:
         while not until():
@@ -61,7 +63,7 @@ def side_by_side(jobs: Sequence[Job], bencher: Bencher, progress: Callable[[str,
 
     def all_ready() -> bool:
         progress("compiling", len(waiting | ended), len(jobs))
-        return len(waiting | ended) == len(jobs)
+        return len(waiting | ended) == len(jobs) or time.monotonic() - begun > PATIENCE
 
     def passed(k: int) -> bool:
         progress("timing", len(jobs) - len(waiting - ended), len(jobs))
@@ -69,6 +71,11 @@ def side_by_side(jobs: Sequence[Job], bencher: Bencher, progress: Callable[[str,
 
     try:
         yield from listen(all_ready)
+        for k in set(range(len(jobs))) - waiting - ended:
+            children[k].terminate()  # the others are not to be timed beside it
+            children[k].join()
+            ended.add(k)
+            lost[k] = f"not ready after {PATIENCE:.0f} s"
         for k in sorted(waiting):
             turns[k].set()
             yield from listen(lambda k=k: passed(k))
