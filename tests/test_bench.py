@@ -343,3 +343,15 @@ def test_a_process_that_dawdles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("diffclone.bench.side_by_side.PATIENCE", 0.0)
     with pytest.raises(JobLost, match="peaks: not ready after 0 s"):
         next(side_by_side([Job("peaks")], Bencher(CPU, True, None), unwatched))
+
+
+def test_what_was_lost_is_told_after_what_was_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("diffclone.bench.command.jobs", lambda *_, **__: [Job("peaks"), Job("die")])  # pyright: ignore
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "--quick", "--device", "cpu", "--together", "--only", "floor"])
+    assert end.value.code == 2
+    said = capsys.readouterr()
+    assert "Peaks of the machine" in said.out
+    assert "1 of 2 jobs have no answer (die" in said.err

@@ -13,7 +13,7 @@ from diffclone.api import choose_device
 from diffclone.bench import acting, extras
 from diffclone.bench.parts import Bencher, Job, jobs
 from diffclone.bench.plot import check_free, write_plot
-from diffclone.bench.side_by_side import side_by_side
+from diffclone.bench.side_by_side import JobLost, side_by_side
 from diffclone.bench.tables import TABLES
 from diffclone.bench.training import TABLE_WIDTH, find_rivals
 from diffclone.console import Bars, answer, bars, say, show_table
@@ -64,7 +64,7 @@ class Bench:
         if self.plot is not None:
             check_free(self.plot)
         device = choose_device(self.device)
-        self.measure(Bencher(device, self.quick, self.against), chosen)
+        lost = self.measure(Bencher(device, self.quick, self.against), chosen)
         if self.plot is not None and not write_plot(self.records, self.plot):
             say(f"Nothing to draw in {self.plot}: no diffusion model was timed in stacks of several sizes.")
         if self.json:
@@ -73,9 +73,15 @@ class Bench:
             for table in (make(self.records) for make in TABLES):
                 if table.rows:
                     show_table(table.title, table.columns, table.rows)
+        if lost is not None:
+            raise lost
 
-    def measure(self, bencher: Bencher, chosen: list[str]) -> None:
-        """What was asked for: first what can be compiled together, then what has the machine for itself."""
+    def measure(self, bencher: Bencher, chosen: list[str]) -> JobLost | None:
+        """What was asked for: first what can be compiled together, then what has the machine for itself.
+
+        What was lost on the way is told at the end: the rest is worth showing.
+        """
+        lost: JobLost | None = None
         own: dict[str, Callable[[Bencher, Bars], None]] = {
             "rollouts": self.time_rollouts,
             "latency": self.time_latency,
@@ -84,23 +90,27 @@ class Bench:
         if "train" in chosen and not find_rivals(self.against):
             say("Left out: the released style and vmap. They are in benchmarks/ of a checkout; say --against FOLDER.")
         with bars() as show:
-            todo: dict[str, list[Job]] = {}
+            asked: dict[str, list[Job]] = {}
             for part in (name for name in (*USUAL, *ON_REQUEST) if name in chosen and name not in own):
-                todo[part] = jobs(part, bencher.device, self.tasks, quick=self.quick)
-                if not todo[part]:
+                asked[part] = jobs(part, bencher.device, self.tasks, quick=self.quick)
+                if not asked[part]:
                     say(f"Left out: {part}, which is measured on a {'GPU' if part == 'memory' else 'CPU'}.")
             if self.together:
-                every = [job for some in todo.values() for job in some]
-                for record in side_by_side(every, bencher, show.update):
-                    self.keep(record)
+                every = [job for some in asked.values() for job in some]
+                try:
+                    for record in side_by_side(every, bencher, show.update):
+                        self.keep(record)
+                except JobLost as fault:
+                    lost = fault
             else:
-                for part, some in todo.items():
+                for part, some in asked.items():
                     self.in_turn(part, some, bencher, show)
             for name in (name for name in own if name in chosen):
                 try:
                     own[name](bencher, show)
                 except MissingPackage as fault:
                     say(f"Left out: {name}. {fault}")
+        return lost
 
     def in_turn(self, part: str, some: list[Job], bencher: Bencher, show: Bars) -> None:
         """Jobs one after another."""
