@@ -81,7 +81,9 @@ def episodes_ratio(records: Sequence[Record]) -> float | None:
 
 
 def minutes_in_full(records: Sequence[Record]) -> float | None:
-    return next((record.results["seconds"] / 60 for record in of_kind(records, "full")), None)
+    """With exact products."""
+    full = [record for record in of_kind(records, "full") if record.settings.get("precision", "float32") == "float32"]
+    return next((record.results["seconds"] / 60 for record in full), None)
 
 
 def growth(records: Sequence[Record]) -> float | None:

@@ -67,14 +67,17 @@ def contradictions_list() -> str:
 
 
 def energy_choice() -> str:
-    """Success on validation starts by λ, of the energy guide on FetchPick."""
-    [record] = Record.read_all(RECORDS / "energy.jsonl")
-    rates: dict[float, list[float]] = {}
-    for member, rate in zip(record.members, record.results["member_success"], strict=True):
-        rates.setdefault(float(member["coefficient"]), []).append(100 * rate)
-    lines = [f"| {value:g} | {sum(some) / len(some):.1f} | {len(some)} |" for value, some in rates.items()]
-    head = f"| λ | success on {record.results['starts']} starts, % | seeds of {record.results['episodes']} episodes |"
-    return "\n".join([head, "|---|---|---|", *lines])
+    """Success by λ, of the energy guide on FetchPick with BC."""
+    rates: dict[tuple[float, str, int], list[float]] = {}
+    for record in Record.read_all(RECORDS / "energy.jsonl"):
+        for member, rate in zip(record.members, record.results["member_success"], strict=True):
+            value = float(member.get("coefficient", record.settings["coefficient"]))
+            rates.setdefault((value, record.results["starts"], record.results["episodes"]), []).append(100 * rate)
+    lines = [
+        f"| {value:g} | {starts} | {sum(some) / len(some):.1f} | {len(some)} × {episodes} |"
+        for (value, starts, episodes), some in rates.items()
+    ]
+    return "\n".join(["| λ | starts | success, % | seeds × episodes |", "|---|---|---|---|", *lines])
 
 
 def listed(lines: list[str]) -> str:
