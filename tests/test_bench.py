@@ -1,8 +1,11 @@
 import importlib
 import json
+import multiprocessing
+import os
 import re
 import subprocess
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from diffclone.bench.floor import Work, floor_share, work
 from diffclone.bench.parts import Bencher, Job
 from diffclone.bench.plot import write_plot
 from diffclone.bench.side_by_side import JobLost, side_by_side
+from diffclone.bench.side_by_side import work as work_beside
 from diffclone.bench.tables import compiler_table, floor_table, training_table
 from diffclone.bench.timing import Contestant, machine, take_turns
 from diffclone.bench.training import Case, cases
@@ -311,12 +315,24 @@ def test_compiled_on_a_cpu(tmp_path: Path) -> None:
     assert record.results["gain"] > 0
 
 
-def test_side_by_side_each_is_timed_alone(tmp_path: Path) -> None:
+def test_side_by_side_measures_the_same(tmp_path: Path) -> None:
     out = tmp_path / "bench.jsonl"
     main(["bench", "--quick", "--device", "cpu", "--together", "--out", str(out), "--only", "floor,train,conditioning"])
     records = Record.read_all(out)
     assert sorted(r.settings["benchmark"] for r in records) == ["conditioning", "floor", "training", "training"]
     assert all(r.settings["side_by_side"] for r in records)
+
+
+def test_a_child_waits_for_its_turn() -> None:
+    hears, told = multiprocessing.Pipe()
+    given = (Job("peaks"), Bencher(CPU, True, None), told)
+    threading.Thread(target=work_beside, args=given, daemon=True).start()
+    assert hears.poll(60)
+    assert hears.recv() == ("ready", None)
+    assert not hears.poll(0.5)
+    hears.send("turn")
+    assert hears.poll(60)
+    assert [hears.recv()[0] for _ in range(2)] == ["over", "record"]
 
 
 def unwatched(what: str, done: int, total: int) -> None:
@@ -332,10 +348,30 @@ def test_a_job_that_fails_is_one_line_and_the_others_are_kept() -> None:
         next(made)
 
 
-def test_a_process_that_dies_forfeits_its_turn() -> None:
-    made = side_by_side([Job("peaks"), Job("die")], Bencher(CPU, True, None), unwatched)
+class Deadly(str):
+    """Ends the process that unpickles it."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os._exit, (3,)
+
+
+def test_a_process_that_dies_is_told_and_the_others_are_kept() -> None:
+    made = side_by_side([Job("peaks"), Job("case", Deadly("mars"))], Bencher(CPU, True, None), unwatched)
     assert next(made).settings["benchmark"] == "floor"
-    with pytest.raises(JobLost, match="die"):
+    with pytest.raises(JobLost, match="case mars: ended with code 3"):
+        next(made)
+
+
+def test_a_process_that_dies_in_its_turn_does_not_hold_up_the_others() -> None:
+    def kill_one(what: str, done: int, total: int) -> None:
+        if what == "timing" and len(living := multiprocessing.active_children()) == 2:
+            living[0].kill()
+
+    made = side_by_side([Job("peaks"), Job("peaks")], Bencher(CPU, False, None), kill_one)
+    assert next(made).settings["benchmark"] == "floor"
+    with pytest.raises(JobLost, match="1 of 2 jobs have no answer \\(peaks: ended with code -9"):
         next(made)
 
 
@@ -348,7 +384,10 @@ def test_a_process_that_dawdles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_was_lost_is_told_after_what_was_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("diffclone.bench.command.jobs", lambda *_, **__: [Job("peaks"), Job("die")])  # pyright: ignore
+    def one_good(part: str, device: torch.device, tasks: Any, *, quick: bool) -> list[Job]:
+        return [Job("peaks"), Job("die")]
+
+    monkeypatch.setattr("diffclone.bench.command.jobs", one_good)
     with pytest.raises(SystemExit) as end:
         main(["bench", "--quick", "--device", "cpu", "--together", "--only", "floor"])
     assert end.value.code == 2

@@ -2,15 +2,16 @@
 
 On a GPU nearly all of a benchmark is waiting for compilers, which use a core each. The parent hands out turns: a child
 says that it is ready, waits for its turn, and says when it is over. A child that dies or dawdles forfeits its turn.
+Each has a pipe of its own, so that none can hold up the others.
 """
 
 import multiprocessing
 import os
-import queue
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from multiprocessing.connection import wait
 from typing import Any
 
 from diffclone.bench.parts import Bencher, Job
@@ -28,38 +29,42 @@ class JobLost(DiffcloneError, RuntimeError):
 def side_by_side(jobs: Sequence[Job], bencher: Bencher, progress: Callable[[str, int, int], None]) -> Iterator[Record]:
     """The Record of each job, as they come."""
     context = multiprocessing.get_context("spawn")
-    told: Any = context.Queue()
-    turns = [context.Event() for _ in jobs]
+    pipes = [context.Pipe() for _ in jobs]
     children = [
-        context.Process(target=work, args=(k, job, bencher, told, turn), daemon=True)
-        for k, (job, turn) in enumerate(zip(jobs, turns, strict=True))
+        context.Process(target=work, args=(job, bencher, told), daemon=True)
+        for job, (_, told) in zip(jobs, pipes, strict=True)
     ]
-    for child in children:
+    for child, (_, told) in zip(children, pipes, strict=True):
         child.start()
+        told.close()  # the child has it: when it dies, the other end says so
+    heard: dict[Any, int] = {pipe: k for k, (pipe, _) in enumerate(pipes)}
     waiting, ended, lost = set[int](), set[int](), dict[int, str]()
     begun = time.monotonic()
 
     def listen(until: Callable[[], bool]) -> Iterator[Record]:
         while not until():
-            try:
-                what, k, value = told.get(timeout=0.2)
-            except queue.Empty:
-                # Only now that nothing is left to hear: what a child said before it died counts.
-                for k, child in enumerate(children):
-                    if not child.is_alive() and k not in ended:
+            pipes_heard: list[Any] = wait(list(heard), timeout=0.2)
+            for pipe in pipes_heard:
+                k = heard[pipe]
+                try:
+                    what, value = pipe.recv()
+                except (EOFError, ConnectionError):
+                    del heard[pipe]
+                    children[k].join()
+                    if k not in ended:
                         ended.add(k)
-                        lost[k] = f"ended with code {child.exitcode}"
-                continue
-            if what == "ready":
-                waiting.add(k)
-            elif what == "over":
-                waiting.discard(k)
-            elif what == "failed":
-                ended.add(k)
-                lost[k] = value
-            else:
-                ended.add(k)
-                yield value
+                        lost[k] = f"ended with code {children[k].exitcode}"
+                    continue
+                if what == "ready":
+                    waiting.add(k)
+                elif what == "over":
+                    waiting.discard(k)
+                elif what == "failed":
+                    ended.add(k)
+                    lost[k] = value
+                else:
+                    ended.add(k)
+                    yield value
 
     def all_ready() -> bool:
         progress("compiling", len(waiting | ended), len(jobs))
@@ -77,7 +82,8 @@ def side_by_side(jobs: Sequence[Job], bencher: Bencher, progress: Callable[[str,
             ended.add(k)
             lost[k] = f"not ready after {PATIENCE:.0f} s"
         for k in sorted(waiting):
-            turns[k].set()
+            with suppress(OSError):  # it may have died while it waited; then its pipe says so next
+                pipes[k][0].send("turn")
             yield from listen(lambda k=k: passed(k))
         yield from listen(lambda: len(ended) == len(jobs))
         for child in children:
@@ -90,19 +96,19 @@ def side_by_side(jobs: Sequence[Job], bencher: Bencher, progress: Callable[[str,
         raise JobLost(f"{len(lost)} of {len(jobs)} jobs have no answer ({reasons}). The others are kept.")
 
 
-def work(k: int, job: Job, bencher: Bencher, told: Any, turn: Any) -> None:
+def work(job: Job, bencher: Bencher, told: Any) -> None:
     """A child."""
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # there are as many compilers as jobs already
 
     @contextmanager
     def alone() -> Generator[None, None, None]:
-        told.put(("ready", k, None))
-        turn.wait()
+        told.send(("ready", None))
+        told.recv()
         yield
-        told.put(("over", k, None))
+        told.send(("over", None))
 
     try:
-        told.put(("record", k, replace(bencher, alone=alone).do(job)))
+        told.send(("record", replace(bencher, alone=alone).do(job)))
     except Exception as fault:  # whatever it is, the parent tells it in one line
         lines = str(fault).strip().splitlines() or [""]
-        told.put(("failed", k, f"{type(fault).__name__}: {lines[0]}"))
+        told.send(("failed", f"{type(fault).__name__}: {lines[0]}"))
