@@ -18,7 +18,7 @@ from diffclone.bench.parts import Bencher, Job
 from diffclone.errors import DiffcloneError
 from diffclone.records import Record
 
-PATIENCE, GRACE = 300.0, 30.0
+PATIENCE, GRACE = 1800.0, 30.0
 """Seconds that a child has to be ready, and to end after its answer."""
 
 
