@@ -23,7 +23,7 @@ from diffclone.tasks import TASKS
 from diffclone.training import Precision
 
 USUAL = ("floor", "train", "rollouts", "latency")
-ON_REQUEST = ("memory", "precision", "conditioning", "variants", "compiler", "full")
+ON_REQUEST = ("memory", "precision", "conditioning", "variants", "compiler", "profile", "full")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Bench:
 
     only: str = ",".join(USUAL)
     """Which, with commas: floor, train, rollouts, latency; and, on request, memory (GPU), precision,
-    conditioning, variants, compiler (CPU), full."""
+    conditioning, variants, compiler (CPU), profile, full."""
     tasks: tuple[str, ...] = ("maze", "fetch-pick", "hand-rotate")
     """Whose sizes; policies and large stacks have those of the first."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, final
 
 import torch
 
-from diffclone.bench import extras
+from diffclone.bench import breakdown, extras
 from diffclone.bench.floor import peaks, work
 from diffclone.bench.timing import Contestant, Timed, device_name, machine, take_turns
 from diffclone.bench.training import (
@@ -57,6 +57,7 @@ def jobs(part: str, device: torch.device, tasks: Sequence[str], *, quick: bool) 
         "conditioning": [Job("conditioning", task) for task in (some if accelerated else some[:1])],
         "variants": [Job("variants")],
         "compiler": [Job("compiler", case) for case in extras.compiler_cases(quick=quick)],
+        "profile": [Job("profile", case) for case in breakdown.profiled_cases(device, quick=quick)],
     }
     elsewhere = "compiler" if accelerated else "memory"
     return [] if part == elsewhere else found[part]
@@ -142,8 +143,9 @@ class Bencher:
         return self.record("training", begun, results, case=asdict(case), model=model, width=width, **self.turns)
 
     def memory(self, task: str) -> Record:
-        """By members."""
+        """By members. The first training in a process also brings workspaces that stay, and is not counted."""
         begun, sizes = time.monotonic(), (1, 2) if self.quick else (1, 8, 64)
+        extras.memory(self.device, Case("guide", task, sizes[0]))
         taken = {str(members): extras.memory(self.device, Case("guide", task, members)) for members in sizes}
         return self.record("memory", begun, {"bytes": taken}, task=task, width=TABLE_WIDTH[task])
 
@@ -192,3 +194,12 @@ class Bencher:
             "gain": timed["compiled"].rate / timed["plain"].rate,
         }
         return self.record("compiler", begun, results, case=asdict(case), width=TABLE_WIDTH[case.task])
+
+    def profile(self, case: Case) -> Record:
+        """Where the time of an update goes."""
+        begun, playing = time.monotonic(), list(breakdown.contestants(case, self.device))
+        for runner in playing:
+            runner.run(2 * runner.block)  # compiles, before it has the machine for itself
+        with self.alone():
+            found = {runner.name: breakdown.profiled(runner, self.device) for runner in playing}
+        return self.record("profile", begun, found, case=asdict(case), width=TABLE_WIDTH[case.task])

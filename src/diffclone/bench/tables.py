@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
+from diffclone.bench.breakdown import BETWEEN, KINDS, OTHER
 from diffclone.bench.floor import floor_share
 from diffclone.bench.training import LESS_PRECISE, SINES
 from diffclone.experiments import paper
@@ -251,6 +252,20 @@ def compiler_table(records: Sequence[Record]) -> Table:
     return Table("Compiled on a CPU", columns, rows)
 
 
+def profile_table(records: Sequence[Record]) -> Table:
+    """Where the time of an update goes."""
+    kinds = [*KINDS, OTHER, BETWEEN]
+    rows: list[list[str]] = []
+    for record in of_kind(records, "profile"):
+        case = record.settings["case"]
+        for precision, found in record.results.items():
+            words = ", by sines" if case["model"] == "guide" else ""
+            name = f"{case_name(case, record.settings['width'])}{words}, {PRECISIONS[precision]}"
+            shares = [f"{100 * found['shares'][kind]:.0f} %" for kind in kinds]
+            rows.append([name, str(case["members"]), three_digits(found["microseconds"]), *shares])
+    return Table("Where the time goes", ["trained", "members", "µs", *kinds], rows)
+
+
 def full_table(records: Sequence[Record]) -> Table:
     """Maze from beginning to end."""
     columns = ["machine", "precision", "diffusion model, s", "policies, s", "together, minutes"]
@@ -278,6 +293,7 @@ TABLES = (
     conditioning_table,
     variants_table,
     compiler_table,
+    profile_table,
     full_table,
 )
 """Of one machine, in the order in which they are shown."""
