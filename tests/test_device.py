@@ -76,7 +76,7 @@ def test_a_gpu_trains_what_a_cpu_trains(
     compiled: bool,  # noqa: FBT001
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(step, "LONG", 0 if compiled else 10**9)
+    monkeypatch.setitem(step.LONG, "cuda", 0 if compiled else 10**9)
     method, hardly = METHODS[name], dataclasses.replace(SHORT, updates=1)
     here, there = trained(method, "cpu", seeds), trained(method, "cuda", seeds)
     moved = (here - trained(dataclasses.replace(method, training=hardly), "cpu", seeds)).norm()

@@ -25,8 +25,8 @@ KINDS = {
 
 OTHER, BETWEEN = "other operations", "between operations"
 
-ROUNDS, LONGEST = 8, 12
-"""Blocks of updates that are profiled, and operations that a Record lists."""
+LONGEST = 12
+"""Operations that a Record lists."""
 
 
 @final
@@ -44,14 +44,14 @@ def kind_of(name: str) -> str:
     return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), OTHER)
 
 
-def profiled(runner: Contestant, device: torch.device) -> Mapping[str, Any]:
+def profiled(runner: Contestant, device: torch.device, rounds: int) -> Mapping[str, Any]:
     """Operations, and the time without a profiler, in turns: a busy machine then hurts both alike."""
     seconds, seen = 0.0, list[Operation]()
-    for _ in range(ROUNDS):
-        seconds += seconds_of(runner, runner.block, device) / ROUNDS
+    for _ in range(rounds):
+        seconds += seconds_of(runner, runner.block, device) / rounds
         seen += operations(runner, device)
     means = [
-        Operation(name, *(sum(numbers) / ROUNDS for numbers in zip(*found, strict=True)))
+        Operation(name, *(sum(numbers) / rounds for numbers in zip(*found, strict=True)))
         for name, found in by_name(seen).items()
     ]
     means.sort(key=lambda operation: -operation.microseconds)
@@ -97,10 +97,11 @@ def shares(seen: Sequence[Operation], microseconds: float) -> dict[str, float]:
 
 
 def contestants(case: Case, device: torch.device) -> Iterator[Contestant]:
-    """As the loop trains it, a diffusion model by sines, with exact products and with faster ones."""
-    given = ground(case, device)
+    """A diffusion model by sines, with exact products and with faster ones; on a CPU not compiled, so as to be seen."""
+    given, compiled = ground(case, device), None if device.type == "cuda" else False
     for precision in ("float32", LESS[device.type]):
-        yield contestant(precision, case.members, updates_of(given, by_sines(given.model), precision))
+        updates = updates_of(given, by_sines(given.model), precision, compiled=compiled)
+        yield contestant(precision, case.members, updates)
 
 
 def profiled_cases(device: torch.device, *, quick: bool) -> list[Case]:

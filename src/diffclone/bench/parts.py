@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -14,16 +14,19 @@ from diffclone.bench.floor import peaks, work
 from diffclone.bench.timing import Contestant, Timed, device_name, machine, take_turns
 from diffclone.bench.training import (
     LESS,
+    SHORT_RUN,
     TABLE_WIDTH,
     Case,
     by_sines,
     cases,
     find_rivals,
     ground,
+    lasting,
     ours,
     ours_by_sines,
     ours_less_precise,
     ours_short,
+    updates_of,
 )
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
@@ -118,8 +121,10 @@ class Bencher:
     def case(self, case: Case) -> Record:
         """Updates a second: ours, on both its paths where there are two, and the others."""
         begun, given = time.monotonic(), ground(case, self.device)
+        if self.quick and self.device.type == "cpu":  # spares a compiler's time
+            given = replace(given, model=lasting(given.model, SHORT_RUN))
         playing = [ours(given)]
-        if self.device.type == "cuda":  # there a short training is not compiled
+        if updates_of(given).compiled:  # a short training is not
             playing.append(ours_short(given))
         playing += [*ours_by_sines(given), ours_less_precise(given)]
         playing += [rival.contestant(given) for rival in find_rivals(self.against).values()]
@@ -201,5 +206,6 @@ class Bencher:
         for runner in playing:
             runner.run(2 * runner.block)  # compiles, before it has the machine for itself
         with self.alone():
-            found = {runner.name: breakdown.profiled(runner, self.device) for runner in playing}
+            rounds = 1 if self.quick else 8
+            found = {runner.name: breakdown.profiled(runner, self.device, rounds) for runner in playing}
         return self.record("profile", begun, found, case=asdict(case), width=TABLE_WIDTH[case.task])

@@ -29,7 +29,7 @@ from diffclone.training.loop import Session
 from diffclone.training.shares import Shares
 from diffclone.training.step import BLOCK
 
-LONG_RUN, SHORT_RUN = 1_000_000, 20_000
+LONG_RUN, SHORT_RUN = 1_000_000, 10_000
 """Updates that the loop is told of."""
 
 SINES, LESS_PRECISE = "ours, by sines", "ours, less precise"

@@ -92,15 +92,26 @@ class Shares:
         if self.shares[0].done.is_cuda:
             return "compiled" if self.compiled else "not compiled"
         cores = self.threads * len(self.shares)
-        return f"{cores} core" + "s" * (cores > 1)
+        words = f"{cores} core" + "s" * (cores > 1)
+        if not self.compiled:
+            return words
+        faults = [share.traced.fault for share in self.shares if share.traced and share.traced.fault]
+        return f"{words}, not compiled: {faults[0][:80]}" if faults else f"{words}, compiled"
 
     @property
     def compiled(self) -> bool:
         """Whether the first updates wait for a compiler."""
-        return self.shares[0].main.compiled
+        return any(share.main.compiled if share.done.is_cuda else share.to_trace for share in self.shares)
 
     def run(self, count: int) -> dict[str, Tensor]:
         """Do `count` updates; the mean of each logged number over them, one a member."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads)  # compiled code keeps to as many as there were
+        try:
+            for share in self.shares:
+                share.prepare()
+        finally:
+            torch.set_num_threads(before)
         return joined(self._each(lambda share: share.run(count)))
 
     def losses_on(self, pairs: Pairs) -> dict[str, Tensor]:

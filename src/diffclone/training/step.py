@@ -15,12 +15,16 @@ from torch.optim.adam import adam
 from diffclone.model import Batch, Model, Training
 from diffclone.rng import Rng
 from diffclone.training.members import from_matrix, to_matrix
+from diffclone.training.traced import Traced, has_compiler
 
 BLOCK = 32
 """Updates whose random numbers are drawn together, and that one graph holds."""
 
-LONG = 100_000
-"""Updates from which a compiler's half minute is won back on a GPU."""
+LONG = {"cuda": 100_000, "cpu": 30_000}
+"""Updates from which a compiler's time is won back: half a minute for a GPU, a third of that for a CPU."""
+
+SMALL = 500_000
+"""Weights of all members up to which a CPU gains by a compiler: calling larger operations costs little beside them."""
 
 Precision = Literal["float32", "tf32", "bfloat16"]
 """Of matrix products; everything else, and the weights, stay as they are."""
@@ -60,10 +64,11 @@ class Part:
         self.mean, self.square = torch.zeros_like(self.matrix), torch.zeros_like(self.matrix)
         self.steps = torch.zeros((), dtype=torch.float32, device=self.matrix.device)
         self.rates = torch.zeros(0)
-        self.compiled = worth_compiling(self.matrix.device, updates) if compiled is None else compiled
-        self.compiled_step = torch.compile(self.plain_step, dynamic=False) if self.compiled else None
+        self.compiled = worth_compiling(self.matrix, updates) if compiled is None else compiled
+        on_gpu = self.compiled and self.matrix.is_cuda
+        self.compiled_step = torch.compile(self.plain_step, dynamic=False) if on_gpu else None
         # One place for all gradients: on a CPU fresh memory of this size costs more than the gradient itself.
-        self.slope = None if self.compiled else torch.empty_like(self.matrix)
+        self.slope = None if on_gpu else torch.empty_like(self.matrix)
 
     def schedule(self, done: Tensor, length: int) -> None:
         """The learning rates of the next `length` updates."""
@@ -83,9 +88,9 @@ class Part:
         """Use the gradients at the learning rate of this place of the block."""
         (self.compiled_step or self.plain_step)(gradients, self.rates[place])
 
-    def clipped(self, gradients: list[Tensor]) -> Tensor:
+    def clipped(self, gradients: list[Tensor], out: Tensor | None = None) -> Tensor:
         """As a matrix, no member's longer than the limit."""
-        slope = torch.cat([g.flatten(1) for g in gradients], 1, out=self.slope)
+        slope = torch.cat([g.flatten(1) for g in gradients], 1, out=out)
         if self.training.clip is not None:
             norm = torch.linalg.vector_norm(slope, dim=1, keepdim=True)
             slope *= (self.training.clip / (norm + 1e-6)).clamp(max=1.0)
@@ -93,7 +98,10 @@ class Part:
 
     def plain_step(self, gradients: list[Tensor], rate: Tensor) -> None:
         """Clip, and one step of Adam."""
-        slope = self.clipped(gradients)
+        self.go(self.clipped(gradients, self.slope), rate)
+
+    def go(self, slope: Tensor, rate: Tensor) -> None:
+        """One step of Adam."""
         # One fused kernel either way: PyTorch's own, or the compiler's, which has the clipping in it as well.
         adam(
             [self.matrix],
@@ -103,7 +111,7 @@ class Part:
             [],
             [self.steps],
             foreach=False,
-            fused=not self.compiled,
+            fused=self.compiled_step is None,
             capturable=self.matrix.is_cuda,
             amsgrad=False,
             beta1=0.9,
@@ -152,9 +160,22 @@ class Updates:
         self.meter = torch.zeros(0, device=main.matrix.device)
         self.graph: torch.cuda.CUDAGraph | None = None
         compiled = main.compiled and main.model.compilable
-        self.compiled = torch.compile(self._judge_tape, dynamic=False) if compiled else None
-        if self.compiled:
+        self.compiled = torch.compile(self._judge_tape, dynamic=False) if compiled and self.done.is_cuda else None
+        self.to_trace = compiled and not self.done.is_cuda
+        """Whether a CPU's updates are to be compiled, see `prepare`."""
+        self.traced: Traced | None = None
+        if compiled:
             torch.compiler.reset()  # each stage compiles afresh; PyTorch gives up after a few versions of one function
+
+    def prepare(self) -> None:
+        """Compile what a CPU runs, if that is wanted and not done yet. Nothing else may run meanwhile."""
+        if not self.to_trace or self.traced is not None:
+            return
+        clock = self.rng.clock
+        with products_in(self.precision, self.done.device):
+            clock.start(self.done.clone(), 1)
+            self._judge()  # draws
+            self.traced = Traced(self._slopes, clock.draws())
 
     def run(self, count: int) -> dict[str, Tensor]:
         """Do `count` updates; the mean of each logged number over them, one a member."""
@@ -184,13 +205,16 @@ class Updates:
         logs: list[Tensor] = []
         for place in range(length):
             # The first update of a block draws for all of it; the others can be compiled.
-            totals, logged = self.compiled(clock.draws()) if self.compiled and place else self._judge()
-            self._update(totals, place)
-            if not self.names:
-                self.names = list(logged)
-                shape = (len(logged), self.main.matrix.shape[0])
-                self.meter = torch.zeros(*shape, dtype=torch.float64, device=self.done.device)
-            logs += logged.values()
+            if self.traced and place:
+                logs += self._traced_update(clock.draws(), place)
+            else:
+                totals, logged = self.compiled(clock.draws()) if self.compiled and place else self._judge()
+                self._update(totals, place)
+                logs += logged.values()
+                if not self.names:
+                    self.names = list(logged)
+                    shape = (len(logged), self.main.matrix.shape[0])
+                    self.meter = torch.zeros(*shape, dtype=torch.float64, device=self.done.device)
             clock.tick()
         self.meter += torch.stack(logs).unflatten(0, (length, -1)).sum(0, dtype=torch.float64)
         self.done += length
@@ -224,6 +248,24 @@ class Updates:
         ]
         for part, own in zip(parts, gradients, strict=True):
             part.step(own, place)
+
+    def _slopes(self, tape: list[Tensor]) -> list[Tensor]:
+        """The clipped gradients of each part, and what is logged."""
+        totals, logged = self._judge_tape(list(tape))
+        parts = [self.alongside[name] if name else self.main for name in totals]
+        slopes = [
+            part.clipped(part.gradients(total, keep_graph=part is not parts[-1]))
+            for part, total in zip(parts, totals.values(), strict=True)
+        ]
+        return [*slopes, *logged.values()]
+
+    def _traced_update(self, tape: list[Tensor], place: int) -> list[Tensor]:
+        assert self.traced is not None
+        parts = [self.main, *self.alongside.values()]
+        found = self.traced(tape)
+        for part, slope in zip(parts, found, strict=False):
+            part.go(slope, part.rates[place])
+        return found[len(parts) :]
 
     def losses_on(self, pairs: Pairs) -> dict[str, Tensor]:
         """What would be logged on other pairs; the same draws each time, so that two answers can be compared."""
@@ -260,9 +302,11 @@ def products_in(precision: Precision, device: torch.device) -> Generator[None, N
         torch.set_float32_matmul_precision(before)
 
 
-def worth_compiling(device: torch.device, updates: int) -> bool:
-    """Whether a stage is long enough. Graphs of a GPU are captured either way."""
-    return device.type == "cuda" and updates >= LONG
+def worth_compiling(weights: Tensor, updates: int) -> bool:
+    """Whether a stage is long enough, and on a CPU small enough. Graphs of a GPU are captured either way."""
+    if weights.is_cuda:
+        return updates >= LONG["cuda"]
+    return updates >= LONG["cpu"] and weights.numel() <= SMALL and has_compiler()
 
 
 def blocks(count: int) -> Iterator[int]:
