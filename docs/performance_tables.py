@@ -218,6 +218,24 @@ def success_table() -> str:
     return Table("Success", [*columns, "seeds × episodes", "p"], rows).to_markdown()
 
 
+def runs_table(records: Sequence[Record]) -> Table:
+    """What was timed in several runs: ours, and the released style."""
+    found: dict[str, list[Record]] = {}
+    for record in on(records, "gpu"):
+        if record.settings.get("benchmark") == "training":
+            found.setdefault(f"{record.device} {record.settings['case']}", []).append(record)
+    rows: list[list[str]] = []
+    for some in (some for some in found.values() if len(some) > 1):
+        case, names = some[0].settings["case"], ("ours", SINES, LESS_PRECISE, "released")
+        rates: list[Any] = [record.results["rates"] for record in some]
+        cells = [
+            ", ".join(three_digits(each[name]["member_updates_per_second"]) for each in rates if name in each) or "–"
+            for name in names
+        ]
+        rows.append([bench_tables.case_name(case, some[0].settings["width"]), str(case["members"]), *cells])
+    return Table("Runs", ["trained", "members", "ours", "by sines", "less precise", "released"], rows)
+
+
 def of_benchmark(records: Sequence[Record]) -> list[Record]:
     """Those that a table of training is made of come last: their machine is the one to tell."""
     return sorted(records, key=lambda record: record.settings.get("benchmark") == "training")
@@ -239,6 +257,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "perf-targets": lambda: targets_table(measured()).to_markdown(),
     "perf-plot": picture,
     "perf-training": lambda: by_machine(bench_tables.training_table),
+    "perf-runs": lambda: shown(runs_table),
+    "perf-profile": lambda: by_machine(bench_tables.profile_table),
     "perf-peaks": lambda: shown(bench_tables.peaks_table),
     "perf-floor": lambda: by_machine(bench_tables.floor_table),
     "perf-peers": lambda: shown(peers_table),
