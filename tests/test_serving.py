@@ -455,7 +455,8 @@ def test_a_member_that_is_not_there(run: Path) -> None:
 
 def test_the_command_serves_until_it_is_interrupted(run: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from diffclone.deploy_commands import Serve\n"
+        "import signal, sys; from pathlib import Path; from diffclone.deploy_commands import Serve\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # what a shell starts in the background ignores it
         "try: Serve(Path(sys.argv[1]), member=1, port=0).run()\n"
         "except KeyboardInterrupt: sys.exit(130)"
     )

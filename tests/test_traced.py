@@ -27,10 +27,10 @@ GUIDE = DiffusionGuide(training=SHORT, width=16, steps=50)
 GUIDED = DBC(training=SHORT, network=NETWORK, guide=GUIDE, coefficient=1.0)
 METHODS: dict[str, Method[Any]] = {
     "bc": BC(training=replace(SHORT, ema=0.9), network=NETWORK),
-    "gan": DBC(training=SHORT, network=NETWORK, coefficient=1.0, guide=GANGuide(training=SHORT, width=16)),
 }
 SLOW: dict[str, Method[Any]] = {
     "dbc": GUIDED,
+    "gan": DBC(training=SHORT, network=NETWORK, coefficient=1.0, guide=GANGuide(training=SHORT, width=16)),
     "table": replace(GUIDED, guide=replace(GUIDE, conditioning="table")),
     "away": replace(GUIDED, away=0.5),
     "score": replace(GUIDED, guide=replace(GUIDE, jacobian=False, draws=3)),
