@@ -1,6 +1,7 @@
 """One update: draw a batch, differentiate each part in its own weights, clip each member, step Adam.
 
-On a GPU a block of updates is captured once in a CUDA graph and replayed; on a CPU the same code runs as it is.
+On a GPU a block of updates is captured once in a CUDA graph and replayed; on a CPU the same code runs as it is,
+or traced and compiled where that pays.
 """
 
 from collections.abc import Generator, Iterator, Mapping
