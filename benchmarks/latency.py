@@ -22,9 +22,9 @@ import numpy as np
 import torch
 import tyro
 
-from diffclone.bench.acting import actors, measure
-from diffclone.bench.tables import three_digits
-from diffclone.console import answer, bars, say, show_table
+from benchmarks.speed.acting import actors, measure
+from benchmarks.speed.tables import three_digits
+from diffclone.cli.console import answer, bars, say, show_table
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.records import Record

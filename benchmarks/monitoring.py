@@ -29,19 +29,19 @@ import torch
 import tyro
 from torch import Tensor, nn
 
-from diffclone.calibration import Rollouts, monitor_of, play
-from diffclone.conformal import conformal_threshold
-from diffclone.console import answer, bars, percent, show_table
+from diffclone.cli.console import answer, bars, percent, show_table
 from diffclone.data import Demonstrations
+from diffclone.deploy.calibration import Rollouts, monitor_of, play
+from diffclone.deploy.conformal import conformal_threshold
+from diffclone.deploy.monitor import Monitor
 from diffclone.errors import InvalidSettings
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
-from diffclone.monitor import Monitor
 from diffclone.policy import Policy
 from diffclone.records import Record
-from diffclone.runs import Run
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
+from diffclone.training.runs import Run
 
 NOISES = {
     "fetch-pick": (("start_noise", "goal_noise"), (1.0, 1.25, 1.5, 1.75, 2.0)),

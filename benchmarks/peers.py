@@ -5,7 +5,7 @@ python benchmarks/peers.py --json --out FILE         also a Record a peer, appen
 
 `d3rlpy` and `imitation` for BC, `diffusers` for the step of the diffusion model. Each is installed from the package
 index into a virtual environment in a cache folder, with PyTorch held at the version that runs this; what does not
-install is told with the last line of pip's answer. Ours and a peer take turns (`diffclone.bench.timing`). Networks have
+install is told with the last line of pip's answer. Ours and a peer take turns (`speed.timing`). Networks have
 the same sizes; imitation's is an actor and a critic, and fits a Gaussian.
 """
 
@@ -24,10 +24,10 @@ import numpy as np
 import torch
 import tyro
 
-from diffclone.bench.tables import three_digits
-from diffclone.bench.timing import Contestant, machine, take_turns
-from diffclone.bench.training import Case, ground, ours
-from diffclone.console import answer, say, show_table
+from benchmarks.speed.tables import three_digits
+from benchmarks.speed.timing import Contestant, machine, take_turns
+from benchmarks.speed.training import Case, ground, ours
+from diffclone.cli.console import answer, say, show_table
 from diffclone.records import Record
 
 LOOPS = Path(__file__).parent / "peer_loops.py"

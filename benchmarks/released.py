@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from diffclone.bench.timing import Contestant
-from diffclone.bench.training import Ground
+from benchmarks.speed.timing import Contestant
+from benchmarks.speed.training import Ground
 from diffclone.data.normaliser import LIMIT
-from diffclone.diffusion import Diffusion, sigmoid_betas
 from diffclone.methods import DBC
 from diffclone.model import Model
+from diffclone.nn.diffusion import Diffusion, sigmoid_betas
 from diffclone.nn.layers import MLP
 
 STEPS, HIDDEN = 1000, 3

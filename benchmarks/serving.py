@@ -6,7 +6,7 @@ OMP_NUM_THREADS=1 python benchmarks/serving.py --json --out FILE      also a Rec
 The policy is BC's with Maze's sizes (6 numbers seen, 2 forces) and three hidden layers of 256; weights are those of a
 single update, since how long a call takes does not depend on them. In a process it is called as a robot would, one
 observation at a time: `Policy`, the ONNX export by onnxruntime on one thread, and the NumPy export by
-`diffclone.runtime` take turns of a fifth of a second, and each has the median of its turns.
+`diffclone.deploy.runtime` take turns of a fifth of a second, and each has the median of its turns.
 
 Over HTTP the server is a process of its own. Clients keep their connections and ask again as soon as they are answered,
 1, 4 or 16 at once; they live in one other process and share one core of it, so that a time is what a client sees with
@@ -33,13 +33,14 @@ import numpy.typing as npt
 import torch
 import tyro
 
-from diffclone import BC, Network, Policy, Training, fit, runtime
-from diffclone.console import answer, bars, say, show_table
-from diffclone.export import export, read_onnx
+from diffclone import BC, Network, Policy, Training, fit
+from diffclone.cli.console import answer, bars, say, show_table
+from diffclone.deploy import runtime
+from diffclone.deploy.export import export, read_onnx
+from diffclone.deploy.server import JSON, NPY, Server, serve
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.records import Record
-from diffclone.serving import JSON, NPY, Server, serve
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
 
@@ -59,7 +60,7 @@ def actors(policy: Policy, folder: Path) -> dict[str, Callable[[Any], Any]]:
     return {
         "Policy (torch)": policy,
         "ONNX (onnxruntime)": lambda obs: onnx(obs[None])[0],
-        "diffclone.runtime (NumPy)": runtime.load(folder / "policy.npz"),
+        "diffclone.deploy.runtime (NumPy)": runtime.load(folder / "policy.npz"),
     }
 
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import tyro
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from diffclone.console import answer, bars, say, show_table
+from diffclone.cli.console import answer, bars, say, show_table
 from diffclone.records import Record
 from diffclone.tasks import TASKS, Task
 

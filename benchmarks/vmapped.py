@@ -24,9 +24,9 @@ from released import (
 from torch import Tensor, nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
-from diffclone.bench.timing import Contestant
-from diffclone.bench.training import Ground
-from diffclone.diffusion import Diffusion
+from benchmarks.speed.timing import Contestant
+from benchmarks.speed.training import Ground
+from diffclone.nn.diffusion import Diffusion
 
 Draws = tuple[Tensor, ...]
 """Observations, actions and, where there is a diffusion model, t and ε: (members, batch, …)."""

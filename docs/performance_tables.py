@@ -9,10 +9,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from diffclone.bench import tables as bench_tables
-from diffclone.bench.plot import curves, to_svg
-from diffclone.bench.tables import Table, of_kind, three_digits
-from diffclone.bench.training import LESS_PRECISE, SINES
+from benchmarks.speed import tables as bench_tables
+from benchmarks.speed.plot import curves, to_svg
+from benchmarks.speed.tables import Table, of_kind, three_digits
+from benchmarks.speed.training import LESS_PRECISE, SINES
 from diffclone.experiments import paper
 from diffclone.records import Record
 from diffclone.statistics import permutation_p

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from diffclone.experiments import PRESETS, paper
-from diffclone.expert_scores import BUNDLED
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.records import Record
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
+from diffclone.tasks.expert_scores import BUNDLED
 
 RECORDS = Path(__file__).parent / "records"
 

@@ -6,9 +6,9 @@ python examples/monitor.py
 import numpy as np
 
 from diffclone import DBC, Demonstrations, DiffusionGuide, Network, Training
-from diffclone.api import fit_fully
-from diffclone.calibration import calibrate
-from diffclone.monitor import Monitor
+from diffclone.deploy.calibration import calibrate
+from diffclone.deploy.monitor import Monitor
+from diffclone.fit import fit_fully
 
 rng = np.random.default_rng(0)
 obs = rng.uniform(-1, 1, (4000, 4))

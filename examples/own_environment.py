@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 
 from diffclone import BC, Demonstrations, Network, Training, fit
-from diffclone.environments import evaluate_gymnasium
+from diffclone.tasks.environments import evaluate_gymnasium
 
 
 def expert(seen: np.ndarray) -> np.ndarray:

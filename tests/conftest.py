@@ -31,7 +31,7 @@ Command = Callable[..., Answer]
 @pytest.fixture
 def diffclone(capsys: pytest.CaptureFixture[str]) -> Command:
     """What a command line answers."""
-    from diffclone.cli import main
+    from diffclone.cli.main import main
 
     def run(*arguments: str | Path) -> Answer:
         capsys.readouterr()

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 import tyro
 
-from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training, augmentation, data_commands, fit
-from diffclone.api import Diverged
-from diffclone.augmentation import generate
-from diffclone.data_commands import Augment
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training, fit
+from diffclone.cli import data_commands
+from diffclone.cli.data_commands import Augment
 from diffclone.errors import DiffcloneError, InvalidSettings
 from diffclone.experiments import preset
+from diffclone.fit import Diverged
 from diffclone.guides import GUIDES
 from diffclone.tasks import TASKS
-from diffclone.training import Progress
+from diffclone.training import Progress, augmentation
+from diffclone.training.augmentation import generate
 
 TINY = DiffusionGuide(training=Training(updates=4), width=8, steps=10)
 FLAGS = ("--guide.training.updates", "4", "--guide.width", "8", "--guide.steps", "10", "--device", "cpu")

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 import torch
 
-from diffclone.bench import acting, training
-from diffclone.bench.breakdown import Operation, kind_of, profiled, shares
-from diffclone.bench.command import Bench
-from diffclone.bench.floor import Work, floor_share, work
-from diffclone.bench.parts import Bencher, Job
-from diffclone.bench.plot import write_plot
-from diffclone.bench.side_by_side import JobLost, side_by_side
-from diffclone.bench.side_by_side import work as work_beside
-from diffclone.bench.tables import compiler_table, floor_table, profile_table, training_table
-from diffclone.bench.timing import Contestant, machine, take_turns
-from diffclone.bench.training import Case, cases
-from diffclone.cli import main
+from benchmarks.speed import acting, training
+from benchmarks.speed.__main__ import Bench
+from benchmarks.speed.breakdown import Operation, kind_of, profiled, shares
+from benchmarks.speed.floor import Work, floor_share, work
+from benchmarks.speed.parts import Bencher, Job
+from benchmarks.speed.plot import write_plot
+from benchmarks.speed.side_by_side import JobLost, side_by_side
+from benchmarks.speed.side_by_side import work as work_beside
+from benchmarks.speed.tables import compiler_table, floor_table, profile_table, training_table
+from benchmarks.speed.timing import Contestant, machine, take_turns
+from benchmarks.speed.training import Case, cases
+from diffclone.cli.main import main
 from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.guides import DiffusionGuide, VAEGuide
 from diffclone.methods import BC, DBC
@@ -94,7 +94,7 @@ def test_without_a_checkout_the_others_are_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(training, "__file__", str(tmp_path / "src/diffclone/bench/training.py"))
-    monkeypatch.setattr("diffclone.bench.parts.cases", only_bc)
+    monkeypatch.setattr("benchmarks.speed.parts.cases", only_bc)
     main(["bench", "--quick", "--device", "cpu", "--only", "train", "--json"])
     said = capsys.readouterr()
     assert "--against" in said.err
@@ -446,7 +446,7 @@ def test_a_process_that_dies_in_its_turn_does_not_hold_up_the_others() -> None:
 
 
 def test_a_process_that_dawdles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("diffclone.bench.side_by_side.PATIENCE", 0.0)
+    monkeypatch.setattr("benchmarks.speed.side_by_side.PATIENCE", 0.0)
     with pytest.raises(JobLost, match="peaks: not ready after 0 s"):
         next(side_by_side([Job("peaks")], Bencher(CPU, True, None), unwatched))
 
@@ -457,7 +457,7 @@ def test_what_was_lost_is_told_after_what_was_not(
     def one_good(part: str, device: torch.device, tasks: Any, *, quick: bool) -> list[Job]:
         return [Job("peaks"), Job("die")]
 
-    monkeypatch.setattr("diffclone.bench.command.jobs", one_good)
+    monkeypatch.setattr("benchmarks.speed.__main__.jobs", one_good)
     with pytest.raises(SystemExit) as end:
         main(["bench", "--quick", "--device", "cpu", "--together", "--only", "floor"])
     assert end.value.code == 2

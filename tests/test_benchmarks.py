@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from diffclone.bench import acting as bench_acting
-from diffclone.bench.training import Case, Ground, find_rivals, ground, updates_of
+from benchmarks.speed import acting as bench_acting
+from benchmarks.speed.training import Case, Ground, find_rivals, ground, updates_of
 from diffclone.errors import InvalidSettings
 from diffclone.guides.diffusion import antithetic
 from diffclone.methods import METHODS

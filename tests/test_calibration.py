@@ -12,15 +12,15 @@ import pytest
 import tyro
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training
-from diffclone.calibration import Rollouts, monitor_of, play
-from diffclone.conformal import PARTS, Calibration, conformal_threshold
+from diffclone.cli.monitor_commands import Calibrate
+from diffclone.deploy.calibration import Rollouts, monitor_of, play
+from diffclone.deploy.conformal import PARTS, Calibration, conformal_threshold
+from diffclone.deploy.monitor import Monitor
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings, UnknownName
 from diffclone.evaluation import START_SEEDS
-from diffclone.monitor import Monitor
-from diffclone.monitor_commands import Calibrate
 from diffclone.records import Record
-from diffclone.runs import Run, train_run
 from diffclone.tasks import TASKS
+from diffclone.training.runs import Run, train_run
 
 ROOT = Path(__file__).parents[1]
 DEMOS = TASKS["maze"].demonstrations()

@@ -17,12 +17,12 @@ import torch
 
 from conftest import Answer, Command
 from diffclone import BC, Demonstrations, Policy
-from diffclone.cli import COMMANDS, main
+from diffclone.cli.main import COMMANDS, main
 from diffclone.experiments import PRESETS
 from diffclone.records import Record
-from diffclone.runs import forget_metrics
 from diffclone.tasks import TASKS
 from diffclone.training import Progress
+from diffclone.training.runs import forget_metrics
 
 TINY = ("--method", "bc", "--seeds", "2", "--training.updates", "64", "--network.width", "16", "--device", "cpu")
 
@@ -394,7 +394,18 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path: Path) 
     settings = ("--method", "bc", "--seeds", "2", "--training.updates", "4800", "--network.width", "16")
 
     def command(name: str) -> list[str]:
-        return [sys.executable, "-m", "diffclone.cli", "train", "maze", *settings, "--device", "cpu", "--out", name]
+        return [
+            sys.executable,
+            "-m",
+            "diffclone.cli.main",
+            "train",
+            "maze",
+            *settings,
+            "--device",
+            "cpu",
+            "--out",
+            name,
+        ]
 
     def updates() -> list[int]:
         metrics = tmp_path / "stopped" / "metrics.jsonl"

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from diffclone import BC, DBC, Demonstrations, Policy, Training, fit
-from diffclone.api import Fitted, fit_fully
-from diffclone.energy import Langevin
+from diffclone.fit import Fitted, fit_fully
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Dims, Guide, Method, Model
+from diffclone.nn.energy import Langevin
 from diffclone.rng import Rng
 from diffclone.settings import from_dict, to_dict
 from diffclone.training import Progress

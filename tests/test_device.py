@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training, fit
-from diffclone.energy import Langevin
 from diffclone.guides import EnergyGuide, GANGuide, VAEGuide
 from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Method
+from diffclone.nn.energy import Langevin
 from diffclone.training import Progress, step
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from diffclone import DiffusionGuide, Training
-from diffclone.diffusion import Box, Diffusion, Sampler, sigmoid_betas, visited
 from diffclone.errors import InvalidSettings
 from diffclone.guides.diffusion import T_SAMPLERS, importance, importance_weight
 from diffclone.model import Dims
 from diffclone.nn import Denoiser
+from diffclone.nn.diffusion import Box, Diffusion, Sampler, sigmoid_betas, visited
 from diffclone.rng import Rng
 from diffclone.training.loop import Session, train_part
 from diffclone.training.members import Stack

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from diffclone import Demonstrations, Policy, Training, fit
-from diffclone.diffusion import Sampler
 from diffclone.errors import InvalidSettings
 from diffclone.methods import DiffusionPolicy
 from diffclone.model import Batch, Dims
 from diffclone.nn import Denoiser
+from diffclone.nn.diffusion import Sampler
 from diffclone.rng import Rng
 
 LINE = np.random.default_rng(0).uniform(-0.5, 0.5, (1000, 1))

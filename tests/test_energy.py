@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-import diffclone.energy
-from diffclone.energy import Energy, Langevin, info_nce
+import diffclone.nn.energy
 from diffclone.errors import InvalidSettings
 from diffclone.guides import EnergyGuide
 from diffclone.model import Batch, Dims
+from diffclone.nn.energy import Energy, Langevin, info_nce
 from diffclone.rng import Rng
 
 
@@ -95,7 +95,7 @@ def test_energies_of_several_actions_are_those_of_each(monkeypatch: pytest.Monke
     assert together.shape == (2, 5, 4)
     for k in range(4):
         assert torch.allclose(together[..., k], energy(obs, acts[..., k, :]), rtol=1e-12)
-    monkeypatch.setattr(diffclone.energy, "ROWS", 8)  # two states at a time
+    monkeypatch.setattr(diffclone.nn.energy, "ROWS", 8)  # two states at a time
     with torch.no_grad():
         assert torch.allclose(energy.of_each(obs, acts), together, rtol=1e-12)
 

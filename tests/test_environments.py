@@ -5,8 +5,8 @@ import pytest
 
 from conftest import Command
 from diffclone import BC, Demonstrations, Network, Training, fit
-from diffclone.environments import evaluate_gymnasium
 from diffclone.errors import InvalidSettings
+from diffclone.tasks.environments import evaluate_gymnasium
 
 TINY = BC(training=Training(updates=2), network=Network(width=4, depth=1))
 

@@ -11,7 +11,6 @@ import torch
 
 from conftest import Command
 from diffclone import methods
-from diffclone.api import fit
 from diffclone.errors import InvalidSettings, MissingPackage
 from diffclone.experiments import EXPERIMENTS, PRESETS, diffusion_measures, paper
 from diffclone.experiments import execute as executing
@@ -29,15 +28,16 @@ from diffclone.experiments.sheet import Printed, Value
 from diffclone.experiments.spec import Arm, Cell, Data, Experiment, Measure, Source, episodes_of
 from diffclone.experiments.subject import Subject
 from diffclone.experiments.values import read_error
+from diffclone.fit import fit
 from diffclone.guides import GUIDES, DiffusionGuide
 from diffclone.methods import METHODS
 from diffclone.model import Dims, Training
 from diffclone.nn import Network
 from diffclone.records import Record
 from diffclone.rng import Rng
-from diffclone.runs import Run, train_run
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
+from diffclone.training.runs import Run, train_run
 
 SOURCES: tuple[Source, ...] = ("ours", "paper", "release")
 FOURTEEN = [

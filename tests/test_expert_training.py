@@ -12,9 +12,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from diffclone import expert_training
 from diffclone.errors import InvalidFile, InvalidSettings
-from diffclone.expert_training import (
+from diffclone.tasks import TASKS, Task
+from diffclone.tasks.ant_reach import AntReachBatch
+from diffclone.tasks.batch import BatchEnv, Doubles, Outcome, Picture, Rows
+from diffclone.tasks.hand_rotate import HandRotateBatch
+from diffclone.tasks.network_expert import NetworkExpert
+from scripts import expert_training
+from scripts.expert_training import (
     RECIPES,
     VALUE_FIRST,
     Learner,
@@ -26,11 +31,6 @@ from diffclone.expert_training import (
     shape_hand,
     train_expert,
 )
-from diffclone.tasks import TASKS, Task
-from diffclone.tasks.ant_reach import AntReachBatch
-from diffclone.tasks.batch import BatchEnv, Doubles, Outcome, Picture, Rows
-from diffclone.tasks.hand_rotate import HandRotateBatch
-from diffclone.tasks.network_expert import NetworkExpert
 
 ONE = np.zeros(1, dtype=np.int64)
 BRIEF = Recipe(

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Encoder, Network, Policy, Training, export, fit, runtime
-from diffclone.deploy_commands import Export
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Encoder, Network, Policy, Training, fit
+from diffclone.cli.deploy_commands import Export
+from diffclone.deploy import export, runtime
 from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings, MissingPackage
 from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Method
-from diffclone.runs import train_run
+from diffclone.training.runs import train_run
 
 RNG = np.random.default_rng(0)
 OBS = RNG.uniform(-1, 1, (200, 4)).astype(np.float32)

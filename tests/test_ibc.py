@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from diffclone import BC, Demonstrations, Network, Training, fit
-from diffclone.energy import Energy, Langevin
 from diffclone.errors import InvalidSettings
 from diffclone.methods import IBC, IBCLangevin
 from diffclone.methods.ibc import lowest, resampled
 from diffclone.model import Batch, Dims, Method
+from diffclone.nn.energy import Energy, Langevin
 from diffclone.rng import Rng
 from test_energy import Bowl, bowl, rows, zeroed
 

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from diffclone import BC, DBC, Demonstrations, Policy, Training
-from diffclone.api import Fitted, fit_fully
 from diffclone.data import Normaliser
-from diffclone.encoder import Encoder
 from diffclone.errors import InvalidSettings
+from diffclone.fit import Fitted, fit_fully
 from diffclone.guides import GUIDES, DiffusionGuide
 from diffclone.methods import METHODS
 from diffclone.model import Batch, Dims, Method
 from diffclone.nn import MLP, Network, policy_net
+from diffclone.nn.encoder import Encoder
 from diffclone.nn.images import LAYERS, Convolution, PictureNet, pool
 from diffclone.rng import Rng
 from diffclone.settings import from_dict, to_dict

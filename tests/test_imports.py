@@ -12,51 +12,33 @@ ROOT = Path(diffclone.__file__).parent
 MODULES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = [
-    [
-        "errors",
-        "shapes",
-        "rng",
-        "registry",
-        "records",
-        "statistics",
-        "conformal",
-        "files",
-        "settings",
-        "assets",
-        "card",
-        "runtime",
-    ],
-    ["data", "nn"],
-    ["model", "diffusion", "energy", "encoder", "tasks", "inspection"],
+    ["assets", "errors", "files", "registry", "records", "rng", "settings", "shapes", "statistics"],
+    ["deploy.card", "deploy.conformal", "deploy.runtime"],
+    ["nn", "data"],
+    ["model", "nn.energy", "nn.encoder", "tasks"],
     ["guides"],
-    ["training", "monitor"],
+    ["training", "deploy.monitor"],
     ["methods"],
     ["policy"],
-    ["api", "evaluation", "export", "serving", "augmentation", "suggestion", "environments", "pretrained"],
-    ["expert_scores", "expert_training", "rendering"],
-    ["runs", "experiments", "calibration"],
-    ["reports", "console", "demo", "tracking", "overfitting"],
-    [
-        "bench",
-        "commands",
-        "task_commands",
-        "data_commands",
-        "inspect_commands",
-        "monitor_commands",
-        "deploy_commands",
-        "reproduce",
-        "report_commands",
-        "cli",
-        "diffclone",
-    ],
+    ["fit", "evaluation", "training.augmentation"],
+    ["deploy", "tasks.environments", "tasks.rendering", "tasks.expert_scores", "training.suggestion", "training.runs"],
+    ["deploy.calibration"],
+    ["experiments", "testing"],
+    ["reports"],
+    ["cli"],
+    ["diffclone"],
 ]
-"""Low to high: a module imports from its own layer and from lower ones. The last is the package itself."""
+"""Low to high: a module imports from its own layer and from lower ones. A module that is not named lies with its
+package. The last is the package itself."""
 HEIGHT = {name: height for height, layer in enumerate(LAYERS) for name in layer}
 
 
 def layer_of(module: str) -> int:
     """diffclone.guides.diffusion lies where guides lies."""
-    return HEIGHT[module.split(".")[1] if "." in module else module]
+    name = module.removeprefix("diffclone.")
+    while name not in HEIGHT:
+        name = name.rpartition(".")[0]
+    return HEIGHT[name]
 
 
 def name_of(path: Path) -> str:
@@ -72,7 +54,7 @@ def imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path} line {node.lineno}: a relative import"
             module = node.module or ""
-            # `from diffclone import api` is an import of diffclone.api.
+            # `from diffclone import api` is an import of diffclone.fit.
             found |= {f"{module}.{a.name}" if module == "diffclone" else module for a in node.names}
     return found
 

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from diffclone.cli.inspect_commands import Inspect
 from diffclone.data import Demonstrations
+from diffclone.data.inspection import CHECKS, SEVERITIES, Finding, find_faults, rank_episodes, understood
+from diffclone.data.inspection.actions import misaligned
 from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.guides import DiffusionGuide
-from diffclone.inspect_commands import Inspect
-from diffclone.inspection import CHECKS, SEVERITIES, Finding, find_faults, rank_episodes, understood
-from diffclone.inspection.actions import misaligned
 from diffclone.methods import BC, DBC
 from diffclone.model import Training
 from diffclone.nn import Network
-from diffclone.runs import train_run
 from diffclone.tasks import TASKS
+from diffclone.training.runs import train_run
 
 Episode = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 BOUNDS = {"action_bounds": [[-8.0, -8.0], [8.0, 8.0]]}

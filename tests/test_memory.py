@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from diffclone import BC, Demonstrations, DiffusionGuide, Network, Training
-from diffclone.api import prepare
 from diffclone.data import Normaliser, normaliser
+from diffclone.fit import prepare
 from diffclone.model import Dims
 from diffclone.rng import Rng
 from diffclone.training import Stack
@@ -20,7 +20,7 @@ PROGRAM = """
 import resource
 import numpy as np, torch
 from diffclone import Demonstrations
-from diffclone.api import prepare
+from diffclone.fit import prepare
 obs, act = np.ones((1_500_000, 30), np.float32), np.ones((1_500_000, 10), np.float32)
 demos = Demonstrations.from_arrays(obs, act, episode_ends=[1_500_000])
 demos.fingerprint

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Encoder, EnergyGuide, Network, Normaliser
-from diffclone.conformal import PARTS, Calibration, conformal_threshold, episodes_needed
-from diffclone.diffusion import Diffusion
+from diffclone.deploy.conformal import PARTS, Calibration, conformal_threshold, episodes_needed
+from diffclone.deploy.monitor import LEVELS, ROWS, WEIGHTS, Monitor, judging_parts
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
 from diffclone.model import Dims
-from diffclone.monitor import LEVELS, ROWS, WEIGHTS, Monitor, judging_parts
+from diffclone.nn.diffusion import Diffusion
 from diffclone.rng import Rng
 
 OBS, ACT = 3, 2

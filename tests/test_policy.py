@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Policy, Training, evaluate, fit
-from diffclone.api import fit_fully
-from diffclone.calibration import calibrate
-from diffclone.energy import Langevin
+from diffclone.deploy.calibration import calibrate
+from diffclone.deploy.monitor import Monitor
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
+from diffclone.fit import fit_fully
 from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Method
-from diffclone.monitor import Monitor
+from diffclone.nn.energy import Langevin
 from diffclone.tasks import TASKS
 
 RNG = np.random.default_rng(0)

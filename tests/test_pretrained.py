@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from diffclone import BC, Demonstrations, Network, Policy, Training, evaluate, fit, pretrained
-from diffclone.cli import main
+from diffclone.cli.main import main
+from diffclone.deploy.pretrained import FOLDER, names
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import PRESETS
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
-from diffclone.pretrained import FOLDER, names
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from conftest import Command
+from diffclone.cli.report_commands import LARGEST, read_films, write_all
 from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.experiments import EXPERIMENTS
 from diffclone.experiments.derive import derive
 from diffclone.experiments.sheet import Compared, Sheet
 from diffclone.experiments.spec import Derived
 from diffclone.records import Record
-from diffclone.report_commands import LARGEST, read_films, write_all
 from diffclone.reports.curves import lines_of, place_of
 from diffclone.reports.films import Film
 from diffclone.reports.findings import absent, contradictions, tally

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffclone import BC, Demonstrations, Network, Policy, Training, fit, runtime
-from diffclone.export import export
-from diffclone.runtime import InvalidObservation, InvalidPolicy, load
+from diffclone import BC, Demonstrations, Network, Policy, Training, fit
+from diffclone.deploy import runtime
+from diffclone.deploy.export import export
+from diffclone.deploy.runtime import InvalidObservation, InvalidPolicy, load
 
 RNG = np.random.default_rng(0)
 OBS = RNG.uniform(-1, 1, (200, 4)).astype(np.float32)

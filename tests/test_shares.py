@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training
-from diffclone.api import fit_fully
+from diffclone.fit import fit_fully
 from diffclone.guides import GANGuide
 from diffclone.methods import DiffusionPolicy
 from diffclone.model import Method

@@ -6,9 +6,9 @@ import pytest
 from diffclone import BC, DBC, Demonstrations, DiffusionPolicy
 from diffclone.errors import InvalidSettings
 from diffclone.methods import METHODS
-from diffclone.overfitting import Overfitting
-from diffclone.suggestion import suggest, suggested_updates, suggested_width
 from diffclone.training import Progress
+from diffclone.training.overfitting import Overfitting
+from diffclone.training.suggestion import suggest, suggested_updates, suggested_width
 
 
 def blank(steps: int, obs: int, act: int, **meta: Any) -> Demonstrations:

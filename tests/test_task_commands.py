@@ -13,16 +13,17 @@ import numpy.typing as npt
 import pytest
 
 from conftest import Answer, Command
-from diffclone import Demonstrations, expert_training
-from diffclone.cli import main
+from diffclone import Demonstrations
+from diffclone.cli.main import main
 from diffclone.errors import CannotRender, InvalidSettings
-from diffclone.expert_training import RECIPES, Learner, Report
 from diffclone.records import Record
-from diffclone.rendering import film, write_pictures
 from diffclone.tasks import TASKS
 from diffclone.tasks.maze import MazeBatch
 from diffclone.tasks.options import parse_options
+from diffclone.tasks.rendering import film, write_pictures
 from diffclone.tasks.spiral import SpiralBatch
+from scripts import expert_training
+from scripts.expert_training import RECIPES, Learner, Report
 
 TINY = ("--method", "bc", "--seeds", "2", "--training.updates", "8", "--network.width", "8", "--device", "cpu")
 

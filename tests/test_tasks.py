@@ -17,11 +17,11 @@ from gymnasium.utils.env_checker import check_env
 
 from diffclone import Demonstrations
 from diffclone.errors import CannotRender, InvalidSettings, MissingPackage
-from diffclone.expert_scores import BUNDLED, score_expert
 from diffclone.records import Record
 from diffclone.tasks import TASKS, Task
 from diffclone.tasks.batch import BatchEnv, Rows
 from diffclone.tasks.expert import COLLECT_SEEDS
+from diffclone.tasks.expert_scores import BUNDLED, score_expert
 from diffclone.tasks.spiral import SpiralEnv
 
 ASSETS = Path(str(importlib.resources.files("diffclone.assets")))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training
-from diffclone.api import fit_fully
+from diffclone.fit import fit_fully
 from diffclone.guides import EnergyGuide, GANGuide, VAEGuide
 from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Method

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training, fit
-from diffclone.api import Diverged, fit_fully
 from diffclone.errors import InvalidFile, InvalidSettings
+from diffclone.fit import Diverged, fit_fully
 from diffclone.model import Dims, Method
 from diffclone.nn import MLP
 from diffclone.rng import Rng

@@ -1,16 +1,16 @@
 """Diffusion Model-Augmented Behavioral Cloning: learn a policy from demonstrations, many seeds at once."""
 
-from diffclone.api import fit
 from diffclone.data import Demonstrations, Normaliser
-from diffclone.encoder import Encoder
+from diffclone.deploy.pretrained import pretrained
 from diffclone.errors import DiffcloneError
 from diffclone.evaluation import Scores, evaluate
+from diffclone.fit import fit
 from diffclone.guides import DiffusionGuide, EnergyGuide, GANGuide, VAEGuide
 from diffclone.methods import BC, DBC, IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Guide, Method, Model, Training
 from diffclone.nn import Network
+from diffclone.nn.encoder import Encoder
 from diffclone.policy import Policy
-from diffclone.pretrained import pretrained
 
 __all__ = [
     "BC",

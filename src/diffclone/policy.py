@@ -14,14 +14,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from diffclone.card import card
 from diffclone.data import Normaliser
+from diffclone.deploy.card import card
+from diffclone.deploy.monitor import CALIBRATION, Monitor, Score
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
 from diffclone.files import digest, read_json, read_tensors, write_atomically, write_json, write_tensors
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Dims, Method
-from diffclone.monitor import CALIBRATION, Monitor, Score
 from diffclone.records import versions
 from diffclone.rng import Rng
 from diffclone.settings import from_dict, to_dict

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from diffclone.diffusion import Diffusion
 from diffclone.experiments.subject import Measured, Subject, rounded
 from diffclone.model import Dims
+from diffclone.nn.diffusion import Diffusion
 from diffclone.rng import Rng
 
 STATES, QUICK_STATES = 400, 20

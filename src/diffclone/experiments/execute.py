@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from diffclone.api import about, choose_device
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidFile
 from diffclone.evaluation import evaluate
@@ -23,13 +22,14 @@ from diffclone.experiments.measures import MEASURES
 from diffclone.experiments.plan import Job, Look, Play
 from diffclone.experiments.spec import Data
 from diffclone.experiments.subject import Subject
+from diffclone.fit import about, choose_device
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.policy import Policy
 from diffclone.records import Record
-from diffclone.runs import Run, device_name, train_run
 from diffclone.settings import to_dict
 from diffclone.training import Precision, Progress
+from diffclone.training.runs import Run, device_name, train_run
 
 
 @final

@@ -6,7 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, final
 
-from diffclone.augmentation import generate
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings
 from diffclone.experiments.choices import Options, method_of
@@ -16,6 +15,7 @@ from diffclone.methods import DBC
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
 from diffclone.training import Progress
+from diffclone.training.augmentation import generate
 
 QUICK_PAIRS = 128
 """Generated in a quick run, at the most."""

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from diffclone.encoder import Encoder
 from diffclone.experiments.appendix import APPENDIX, guided
 from diffclone.guides import DiffusionGuide
 from diffclone.methods import BC, DBC, METHODS, IBCLangevin
 from diffclone.model import Method, Training
 from diffclone.nn import Network
+from diffclone.nn.encoder import Encoder
 from diffclone.registry import Registry
 
 

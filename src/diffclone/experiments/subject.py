@@ -12,7 +12,7 @@ from diffclone.errors import InvalidSettings
 from diffclone.guides import DiffusionGuide
 from diffclone.methods import DBC
 from diffclone.policy import Policy
-from diffclone.runs import Run
+from diffclone.training.runs import Run
 
 
 @final

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from diffclone.data.normaliser import LIMIT
-from diffclone.diffusion import Diffusion, sigmoid_betas
 from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Dims, Guide, Losses, Parts, Training, judging
 from diffclone.nn import Denoiser
+from diffclone.nn.diffusion import Diffusion, sigmoid_betas
 from diffclone.nn.layers import TimeConditioning
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Costs, Obs, Rows, Steps

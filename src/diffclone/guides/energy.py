@@ -7,10 +7,10 @@ cost(s, a) = E(s, a)                                                     a moved
 from dataclasses import dataclass
 from typing import final
 
-from diffclone.energy import Energy, info_nce
 from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Dims, Guide, Losses, Parts, Training
 from diffclone.nn import MLP, Network
+from diffclone.nn.energy import Energy, info_nce
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Costs, Obs
 

@@ -22,12 +22,12 @@ from typing import Any, Literal, cast, final
 import torch
 from torch import Tensor
 
-from diffclone.encoder import Encoder, EncoderNet
 from diffclone.errors import InvalidSettings
 from diffclone.guides.diffusion import DiffusionGuide
 from diffclone.methods.bc import imitation_loss
 from diffclone.model import Batch, Dims, Guide, Losses, Method, Model, Parts, Training, stackable
 from diffclone.nn import Network, PolicyNet, policy_net
+from diffclone.nn.encoder import Encoder, EncoderNet
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Coefficient, Costs, Obs, Scalar, Scalars
 

@@ -10,10 +10,10 @@ The same weights can be sampled in few calls: DDIM, DPM-Solver++. Diffusion-X ad
 from dataclasses import dataclass
 from typing import final, get_args
 
-from diffclone.diffusion import Diffusion, Sampler, sigmoid_betas
 from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Dims, Losses, Method, Parts, Training, acting
 from diffclone.nn import Denoiser
+from diffclone.nn.diffusion import Diffusion, Sampler, sigmoid_betas
 from diffclone.nn.layers import TimeConditioning
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Obs

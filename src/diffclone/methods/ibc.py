@@ -14,10 +14,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from diffclone.energy import Energy, info_nce
 from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Dims, Losses, Method, Parts, Training, acting
 from diffclone.nn import MLP, Network
+from diffclone.nn.energy import Energy, info_nce
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Obs
 

@@ -12,11 +12,11 @@ from typing import final
 import torch
 from torch import Tensor
 
-from diffclone.energy import Energy, Langevin, info_nce
 from diffclone.errors import InvalidSettings
 from diffclone.methods.ibc import lowest
 from diffclone.model import Batch, Dims, Losses, Method, Parts, Training, acting
 from diffclone.nn import ResidualMLP
+from diffclone.nn.energy import Energy, Langevin, info_nce
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Obs, Scalars
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from diffclone.encoder import Encoder, EncoderNet
 from diffclone.guides import GUIDES
 from diffclone.model import Dims, Model
+from diffclone.nn.encoder import Encoder, EncoderNet
 from diffclone.rng import Rng
 from diffclone.settings import to_dict
 from diffclone.training.checkpoint import Checkpoint, GuideCache, part_identity

@@ -1,0 +1,1 @@
+"""Measurements of speed and of the monitor. Not part of the wheel."""

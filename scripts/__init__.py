@@ -1,0 +1,1 @@
+"""Programs that make what the package bundles. Not part of the wheel."""

@@ -1,0 +1,193 @@
+"""The main job on one task: train BC and DBC, compare them on the same starts, write a page."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from diffclone.cli.console import Bars, percent, percent_interval
+from diffclone.errors import InvalidFile
+from diffclone.evaluation import Scores, evaluate
+from diffclone.experiments import preset
+from diffclone.experiments.choices import shortened
+from diffclone.files import write_atomically
+from diffclone.guides import DiffusionGuide
+from diffclone.methods import DBC
+from diffclone.model import Dims
+from diffclone.policy import Policy
+from diffclone.records import Record
+from diffclone.rng import Rng
+from diffclone.statistics import difference_interval
+from diffclone.tasks import TASKS
+from diffclone.training import Progress
+from diffclone.training.runs import Run, record_evaluation, train_run
+
+TASK = "maze"
+SHOWN_EPISODES = 60
+"""Trajectories in the picture."""
+COLUMNS = ("method", "success", "95 %", "sd over seeds", "steps", "seeds × episodes")
+
+
+@final
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demo found."""
+
+    rows: list[list[str]]
+    caption: str
+    summary: dict[str, Any]
+
+
+@final
+class Watcher:
+    """Keeps the positions of member 0's first episodes while they are played."""
+
+    def __init__(self, episodes: int):
+        self.episodes = episodes
+        self.paths: list[list[npt.NDArray[np.float64]]] = [[] for _ in range(episodes)]
+
+    def __call__(self, rows: npt.NDArray[np.int64], obs: npt.NDArray[np.float64]) -> None:
+        """Called at every step."""
+        for row, seen in zip(rows, obs, strict=True):
+            if row < self.episodes:
+                self.paths[row].append(seen[:2])
+
+
+def run_demo(
+    out: Path, seeds: int, episodes: int, *, quick: bool, show: Bars, stop: Callable[[], None] = lambda: None
+) -> DemoResult:
+    """Train, evaluate, write the page."""
+    if out.exists() and any(out.iterdir()) and not (out / "bc" / "run.json").exists():
+        raise InvalidFile(f"{out} is not empty and holds no demo. Nothing was changed; choose another --out.")
+    demos = TASKS[TASK].demonstrations()
+    runs: dict[str, Run] = {}
+    scores: dict[str, Scores] = {}
+    watched: dict[str, Watcher] = {}
+    records: list[Record] = []
+    for name in ("bc", "dbc"):
+        method = preset(TASK, name, "demo")
+
+        def progress(now: Progress, name: str = name) -> None:
+            show.training(name.upper(), now)
+            stop()
+
+        runs[name] = train_run(
+            out / name,
+            shortened(method) if quick else method,
+            demos,
+            task=TASK,
+            seeds=range(seeds),
+            device="cpu",
+            quick=quick,
+            progress=progress,
+        )
+        policy = runs[name].policy()
+        watched[name] = Watcher(min(SHOWN_EPISODES, episodes))
+        scores[name] = evaluate(
+            policy,
+            TASK,
+            episodes=episodes,
+            progress=lambda done, total, name=name: show.update(f"{name.upper()}: playing", done, total),
+            watch=watched[name],
+        )
+        records.append(record_evaluation(runs[name], policy, scores[name]))
+    result = summarise(scores, quick=quick)
+    write_page(out / "index.html", result, runs, scores, watched, records)
+    return result
+
+
+def summarise(scores: dict[str, Scores], *, quick: bool) -> DemoResult:
+    """The table, with the difference on the same starts."""
+    rows: list[list[str]] = []
+    for name, score in scores.items():
+        found = score.summary()
+        spread = found["success_sd_over_members"]
+        rows.append(
+            [
+                name.upper(),
+                percent(score.success_rate),
+                percent_interval(score.success_interval),
+                "–" if spread is None else f"{100 * spread:.1f}",
+                f"{score.length.mean():.0f}",
+                f"{score.success.shape[0]} × {score.success.shape[1]}",
+            ]
+        )
+    difference = scores["dbc"].success_rate - scores["bc"].success_rate
+    interval = difference_interval(scores["dbc"].success, scores["bc"].success)
+    rows.append(["DBC − BC", f"{100 * difference:+.1f}", percent_interval(interval), "", "", "same starts"])
+    caption = "Success on Maze" + (" (quick: says nothing about the methods)" if quick else "")
+    summary = {name: score.summary() for name, score in scores.items()}
+    return DemoResult(
+        rows, caption, {**summary, "difference": difference, "difference_interval": list(interval), "quick": quick}
+    )
+
+
+def write_page(
+    path: Path,
+    result: DemoResult,
+    runs: dict[str, Run],
+    scores: dict[str, Scores],
+    watched: dict[str, Watcher],
+    records: list[Record],
+) -> None:
+    """The table, the trajectories, the loss curves and where they come from."""
+    from diffclone.reports.figures import loss_curves, trajectories
+    from diffclone.reports.page import Picture, Source, Table, Text, page
+    from diffclone.tasks.maze import WALLS
+
+    paths = {
+        name.upper(): [
+            (np.array(points), bool(success))
+            for points, success in zip(watched[name].paths, scores[name].success[0], strict=False)
+        ]
+        for name in runs
+    }
+    metrics = {name.upper(): read_metrics(run) for name, run in runs.items()}
+    curves = {
+        "L_BC": {name: curve for name, losses in metrics.items() if (curve := losses.get("policy/L_BC"))},
+        "L_DM": {"DBC": metrics["DBC"]["policy/L_DM"]},
+        "L_diff, the guide's own loss": {"guide": metrics["DBC"]["guide/L_diff"]},
+    }
+    episodes = len(next(iter(paths.values())))
+    guide = sampled_positions(runs["dbc"])
+    parts = [
+        Text("Behavioural cloning alone, and guided by a diffusion model of the expert's state-action pairs."),
+        Table(result.caption, COLUMNS, result.rows),
+        Text("Intervals are 95 %, resampling seeds and starts. Both methods play the same starts."),
+        Picture(
+            trajectories(paths, WALLS, guide),
+            f"The first {episodes} episodes of seed 0, and positions drawn from the diffusion model.",
+        ),
+        Picture(loss_curves(curves), "Losses while training: mean over seeds, and their range."),
+        Source("Records", "\n\n".join(json.dumps(dataclasses.asdict(record), indent=1) for record in records)),
+    ]
+    write_atomically(path, page("diffclone: BC and DBC on Maze", parts).encode())
+
+
+def read_metrics(run: Run) -> dict[str, tuple[list[int], npt.NDArray[np.float64]]]:
+    """Curves by stage and loss: updates, and values (reports, members)."""
+    lines = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
+    names = dict.fromkeys(f"{line['stage']}/{key}" for line in lines for key, v in line.items() if isinstance(v, list))
+    curves: dict[str, tuple[list[int], npt.NDArray[np.float64]]] = {}
+    for name in names:
+        stage, key = name.split("/", 1)
+        chosen = [line for line in lines if line["stage"] == stage and key in line]
+        curves[name] = [line["update"] for line in chosen], np.array([line[key] for line in chosen])
+    return curves
+
+
+def sampled_positions(run: Run) -> npt.NDArray[np.float64]:
+    """Where the first member's guide expects the ball to be."""
+    policy: Policy = run.policy()[0]
+    method = policy.method
+    assert isinstance(method, DBC)
+    assert isinstance(method.guide, DiffusionGuide)
+    dims = Dims(policy.dims.obs, policy.dims.act)
+    weights = run.part("guide", method.guide, dims, member=0)
+    obs, _ = method.guide.sample(weights, 600, dims, Rng([0]))
+    return (obs[0] * policy.normaliser.obs_std + policy.normaliser.obs_mean)[:, :2].double().numpy()

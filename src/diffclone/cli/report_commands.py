@@ -1,0 +1,97 @@
+"""The command `report`: Records of experiments beside the paper's numbers, as a page, tables and figures."""
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from diffclone.cli.console import say
+from diffclone.cli.reproduce import Reproduce
+from diffclone.cli.task_commands import refuse_existing
+from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage
+from diffclone.experiments import EXPERIMENTS
+from diffclone.experiments.compare import sheets
+from diffclone.experiments.spec import Source
+from diffclone.records import Record
+from diffclone.reports.films import MEDIA, Film
+from diffclone.tasks import TASKS
+
+LARGEST = 3_000_000
+"""Bytes of a video: the page holds all of them."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Show the experiments of the paper beside its printed numbers: one page, and its tables and figures as files."""
+
+    records: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE…")] = (Path("reproduction/records.jsonl"),)
+    """Files of Records, as `diffclone reproduce` writes them."""
+    out: Path = Path("report")
+    """A new folder: index.html, tables/ (Markdown and LaTeX), figures/ (SVG and PDF)."""
+    source: Source = "ours"
+    """Whose settings: ours, what the paper prints, or the released code's."""
+    data: tuple[str, ...] = ()
+    """Demonstrations that are not the bundled ones, as TASK=FILE: those that `reproduce` was given."""
+    videos: Path | None = None
+    """A folder with rollouts to show, named after their tasks: maze.mp4, walker.gif, … (see `diffclone render`)."""
+
+    def run(self) -> None:
+        """Do it."""
+        refuse_existing(self.out)
+        if find_spec("matplotlib") is None:
+            raise MissingPackage("a report needs the package matplotlib. Try: pip install 'diffclone[report]'.")
+        from diffclone.reports.report import report
+
+        films = [] if self.videos is None else read_films(self.videos)
+        records = [record for path in self.records for record in Record.read_all(path)]
+        files = Reproduce(("all",), source=self.source, data=self.data).options().files
+        shown = sheets(list(EXPERIMENTS.values()), records, self.source, files)
+        write_all(self.out, report(shown, films=films))
+        say(f"wrote {self.out / 'index.html'}")
+
+
+def write_all(folder: Path, files: dict[str, bytes]) -> None:
+    """The whole folder or nothing."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        for name, content in files.items():
+            path = temporary / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+        temporary.chmod(0o755)
+        temporary.rename(folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def read_films(folder: Path) -> list[Film]:
+    """Of the tasks, in their order."""
+    if not folder.is_dir():
+        raise InvalidFile(f"no such folder: {folder}.")
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        if path.suffix.removeprefix(".") not in MEDIA:
+            continue
+        if path.stem not in TASKS:
+            raise InvalidSettings(f"{path} is named after no task; tasks are {', '.join(TASKS)}.")
+        if path.stem in found:
+            raise InvalidSettings(f"{found[path.stem]} and {path} show the same task. Remove one of them.")
+        if path.stat().st_size > LARGEST:
+            raise InvalidSettings(
+                f"{path} has {path.stat().st_size / 1e6:.1f} MB; the page holds videos of up to "
+                f"{LARGEST / 1e6:.0f} MB. Make it shorter or smaller."
+            )
+        found[path.stem] = path
+    if not found:
+        raise InvalidSettings(f"{folder} has no file named after a task and ending in {', '.join(MEDIA)}.")
+    return [
+        Film(name, task.summary, MEDIA[found[name].suffix.removeprefix(".")], found[name].read_bytes())
+        for name, task in TASKS.items()
+        if name in found
+    ]

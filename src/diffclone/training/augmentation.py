@@ -1,0 +1,91 @@
+"""More pairs of the expert's kind, drawn from a diffusion model of p(s, a).
+
+The paper adds to Maze's 18,525 pairs as many generated ones, and trains BC on both.
+"""
+
+import time
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+
+from diffclone.data import Demonstrations
+from diffclone.errors import InvalidSettings
+from diffclone.fit import Diverged, choose_device, prepare
+from diffclone.guides import GUIDES, DiffusionGuide
+from diffclone.nn.diffusion import Diffusion
+from diffclone.rng import Rng
+from diffclone.settings import to_dict
+from diffclone.shapes import Floats
+from diffclone.training import Progress, Stack
+from diffclone.training.checkpoint import GuideCache
+from diffclone.training.loop import train_part
+
+NUMBERS = 2**23
+"""Random numbers drawn for one chunk of pairs, all steps together: 32 MiB."""
+
+
+def generate(
+    guide: DiffusionGuide,
+    demos: Demonstrations,
+    count: int,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    cache: str | Path | None = None,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Demonstrations:
+    """Train the guide on demonstrations and draw `count` pairs from it. Pairs have no order: each is an episode.
+
+    Args:
+        guide: the diffusion model, with its settings.
+        demos: what it learns from. What never varies there does not vary in the pairs either.
+        count: pairs to draw.
+        seed: of the guide and of the pairs.
+        device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        cache: a folder of trained guides, looked up before the guide is trained.
+        progress: called with how far training is, then (stage "samples") how many pairs are drawn.
+    """
+    if count < 1:
+        raise InvalidSettings(f"at least one pair must be generated; {count} were asked for.")
+    if demos.obs.dtype == np.uint8:
+        raise InvalidSettings("pictures cannot be generated: observations are bytes. Use ones that are plain numbers.")
+    run = pairs(guide, demos, count, seed, choose_device(device), None if cache is None else GuideCache(Path(cache)))
+    try:
+        while True:
+            progress(next(run))
+    except StopIteration as end:
+        obs, act = end.value
+    if (allowed := demos.action_range) is not None:
+        act = act.clip(*allowed)
+    known = {key: demos.meta[key] for key in ("task", "action_bounds") if key in demos.meta}
+    made = {"guide": to_dict(guide, GUIDES), "seed": seed, "demonstrations": demos.fingerprint}
+    ends = np.arange(1, count + 1)
+    return Demonstrations.from_arrays(obs, act, episode_ends=ends, meta={**known, "generated": made})
+
+
+def pairs(
+    guide: DiffusionGuide, demos: Demonstrations, count: int, seed: int, device: torch.device, cache: GuideCache | None
+) -> Generator[Progress, None, tuple[Floats, Floats]]:
+    """Observations and actions in the world's numbers, after the guide is trained."""
+    normaliser, session = prepare(demos, "z-score", device, torch.float32)
+    dims = session.dims
+    weights = yield from train_part("guide", guide, Stack((seed,), {}), replace(session, cache=cache))
+    if not all(parameter.isfinite().all() for parameter in weights.parameters()):
+        raise Diverged("training of the guide diverged: its weights are not finite. Try a smaller learning rate.")
+
+    begun, chunk = time.monotonic(), max(1, NUMBERS // (guide.steps * (dims.obs + dims.act)))
+    obs, act = np.empty((count, dims.obs), np.float32), np.empty((count, dims.act), np.float32)
+    for first in range(0, count, chunk):
+        stop = min(first + chunk, count)
+        # A stream keeps what it has drawn, so each chunk has streams of its own.
+        rng = Rng([seed], device=device, path=f"samples/{first}")
+        (s,), (a,) = guide.sample(cast(Diffusion, weights), stop - first, dims, rng)
+        obs[first:stop] = (s * normaliser.obs_std + normaliser.obs_mean).cpu()
+        act[first:stop] = normaliser.restore_act(a).cpu()
+        seconds = time.monotonic() - begun
+        yield Progress("samples", stop, count, {}, seconds, stop / seconds)
+    return obs, act

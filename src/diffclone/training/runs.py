@@ -1,0 +1,211 @@
+"""A run: one training in one folder, with everything needed to continue, use and check it.
+
+run.json            what is trained, on what: the identity of the run
+metrics.jsonl       losses, a line a report
+checkpoints/        the state of each stage
+parts/              weights of what the method needed: the guide's
+policy/             the result
+records.jsonl       one Record of the training, one of each evaluation
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from diffclone.data import Demonstrations
+from diffclone.deploy.card import card
+from diffclone.errors import InvalidFile
+from diffclone.evaluation import Scores
+from diffclone.files import read_json, read_tensors, write_atomically, write_json, write_tensors
+from diffclone.fit import about, choose_device, fit_fully
+from diffclone.guides import GUIDES
+from diffclone.methods import METHODS
+from diffclone.model import Dims, Method, Model, W
+from diffclone.policy import Policy
+from diffclone.records import Record
+from diffclone.rng import Rng
+from diffclone.settings import differences, to_dict
+from diffclone.training import Precision, Progress, Stack
+
+
+@final
+@dataclass(frozen=True)
+class Run:
+    """A folder."""
+
+    folder: Path
+
+    @property
+    def records(self) -> Path:
+        """Where Records are appended."""
+        return self.folder / "records.jsonl"
+
+    @property
+    def metrics(self) -> Path:
+        """Where losses are appended."""
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is a policy."""
+        return (self.folder / "policy" / "config.json").exists()
+
+    def policy(self, device: str = "cpu") -> Policy:
+        """The trained policy."""
+        if not (self.folder / "run.json").exists():
+            raise InvalidFile(f"{self.folder} is not a run: it has no run.json. Make one with: diffclone train.")
+        if not self.finished:
+            raise InvalidFile(
+                f"{self.folder} has not finished training. Give the same `diffclone train` again to continue it."
+            )
+        return Policy.load(self.folder / "policy", device=device)
+
+    def part(self, name: str, model: Model[W], dims: Dims, *, member: int) -> W:
+        """The weights of something the method needed, as one member used them."""
+        tensors, _ = read_tensors(self.folder / "parts" / f"{name}.safetensors")
+        net = model.init(dims, Rng([0])["init"])
+        net.load_state_dict({key: t[[member % len(t)]] for key, t in tensors.items()})
+        return net
+
+    def identity(self) -> dict[str, Any]:
+        """What the run is of."""
+        return read_json(self.folder / "run.json")
+
+
+def claim(folder: Path, identity: Mapping[str, Any]) -> Run:
+    """A new run, or the same one again; a folder that holds anything else is left alone."""
+    identity = json.loads(json.dumps(identity))
+    if folder.exists() and not folder.is_dir():
+        raise InvalidFile(f"{folder} is a file; a run needs a folder. Choose another --out.")
+    if (folder / "run.json").exists():
+        if found := differences(Run(folder).identity(), identity):
+            raise InvalidFile(
+                f"{folder} holds another run ({'; '.join(found[:3])}). Nothing was changed; choose another --out."
+            )
+    elif folder.exists() and any(folder.iterdir()):
+        raise InvalidFile(f"{folder} is not empty and holds no run. Nothing was changed; choose another --out.")
+    else:
+        write_json(folder / "run.json", identity)
+    return Run(folder)
+
+
+def train_run(
+    folder: Path,
+    method: Method[Any],
+    demos: Demonstrations,
+    *,
+    task: str | None,
+    seeds: Sequence[int],
+    vary: Mapping[str, Sequence[float]] | None = None,
+    held_out: Demonstrations | None = None,
+    checkpoint_seconds: float = 30.0,
+    device: str = "auto",
+    precision: Precision = "float32",
+    cache: Path | None = None,
+    quick: bool = False,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> Run:
+    """Train into a folder, or continue there. A finished run is left as it is."""
+    settings = to_dict(method, METHODS, GUIDES)
+    identity = {
+        "task": task,
+        "method": settings,
+        "seeds": list(seeds),
+        "vary": {name: list(values) for name, values in (vary or {}).items()},
+        "data": about(demos),
+        "quick": quick,
+    }
+    if precision != "float32":
+        identity["precision"] = precision
+    Stack.of(method, seeds, vary)  # what cannot be trained claims no folder
+    choose_device(device)
+    run = claim(folder, identity)
+    if run.finished:
+        return run
+
+    begun: set[str] = set()
+
+    def report(now: Progress) -> None:
+        if not now.losses:  # nothing but a word that it begins
+            progress(now)
+            return
+        if now.stage not in begun:
+            begun.add(now.stage)
+            forget_metrics(run.metrics, now)
+        losses = {name: values.tolist() for name, values in now.losses.items()}
+        line = {"stage": now.stage, "update": now.update, "seconds": round(now.seconds, 3), **losses}
+        with run.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        progress(now)
+
+    fitted = fit_fully(
+        method,
+        demos,
+        seeds=seeds,
+        vary=vary,
+        device=device,
+        precision=precision,
+        held_out=held_out,
+        checkpoints=folder / "checkpoints",
+        checkpoint_seconds=checkpoint_seconds,
+        cache=cache,
+        progress=report,
+    )
+    record = Record(
+        kind="training",
+        settings=settings,
+        members=[dict(member) for member in fitted.policy.members],
+        data=about(demos),
+        results={"diverged": fitted.diverged, "precision": precision},
+        device=device_name(fitted.policy),
+        seconds=fitted.seconds,
+        quick=quick,
+    )
+    if not run.records.exists():  # it is there already if an earlier try could not be saved
+        record.append_to(run.records)
+    for name, net in fitted.trained.parts.items():
+        write_tensors(folder / "parts" / f"{name}.safetensors", net.state_dict(), about(demos))
+    fitted.policy.save(folder / "policy")
+    return run
+
+
+def forget_metrics(path: Path, now: Progress) -> None:
+    """Drop lines that a resumed stage writes again: an interruption may lie after the last checkpoint."""
+    if path.exists():
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        known = [(line, json.loads(line)) for line in lines]
+        kept = [line for line, m in known if m["stage"] != now.stage or m["update"] < now.update]
+        write_atomically(path, "".join(kept).encode())
+
+
+def evaluation_record(policy: Policy, scores: Scores, *, quick: bool = False) -> Record:
+    """What a policy scored."""
+    return Record(
+        kind="evaluation",
+        settings=to_dict(policy.method, METHODS, GUIDES),
+        members=[dict(member) for member in policy.members],
+        data=policy.data,
+        results=scores.summary(),
+        device=device_name(policy),
+        seconds=scores.seconds,
+        quick=quick,
+    )
+
+
+def record_evaluation(run: Run, policy: Policy, scores: Scores) -> Record:
+    """Append an evaluation to the run's Records."""
+    record = evaluation_record(policy, scores, quick=bool(run.identity().get("quick")))
+    record.append_to(run.records)
+    config = read_json(run.folder / "policy" / "config.json")
+    evaluations = [r for r in Record.read_all(run.records) if r.kind == "evaluation"]
+    write_atomically(run.folder / "policy" / "README.md", card(config, evaluations).encode())
+    return record
+
+
+def device_name(policy: Policy) -> str:
+    """In words."""
+    import torch
+
+    return torch.cuda.get_device_name() if policy.device.type == "cuda" else "cpu"
