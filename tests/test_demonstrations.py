@@ -324,6 +324,33 @@ def test_the_fingerprint_is_of_the_numbers_alone() -> None:
     assert len({d.fingerprint for d in (demos, *others)}) == 4
 
 
+def test_an_episode_keeps_its_fingerprint_in_every_file_split_and_order(tmp_path: Path) -> None:
+    demos = make([3, 1, 2, 4], {"task": "maze"})
+    prints = demos.episode_fingerprints
+    assert len(set(prints)) == 4
+    assert all(len(fingerprint) == 16 for fingerprint in prints)
+    demos.save(tmp_path / "a.npz")
+    assert Demonstrations.load(tmp_path / "a.npz").episode_fingerprints == prints
+    assert demos.take([2, 0]).episode_fingerprints == (prints[2], prints[0])
+    train, held_out = demos.split(0.25)
+    assert sorted(train.episode_fingerprints + held_out.episode_fingerprints) == sorted(prints)
+    assert make([3]).joined(demos).episode_fingerprints == (prints[0], *prints)
+    act = demos.act.copy()
+    act[3] += 1
+    changed = Demonstrations.from_arrays(demos.obs, act, episode_ends=demos.episode_ends)
+    assert [a == b for a, b in zip(changed.episode_fingerprints, prints, strict=True)] == [True, False, True, True]
+
+
+def test_shared_episodes_are_found_by_fingerprint() -> None:
+    demos = make([3, 1, 2, 4])
+    train, held_out = demos.split(0.25)
+    assert train.find_shared_episodes(held_out) == []
+    assert demos.take([2, 0, 3]).find_shared_episodes(demos.take([0, 1])) == [1]
+    assert demos.find_shared_episodes(train.episode_fingerprints) == [
+        i for i, fingerprint in enumerate(demos.episode_fingerprints) if fingerprint in train.episode_fingerprints
+    ]
+
+
 @pytest.mark.skipif(not MAZE.exists(), reason="the authors' demonstrations are not beside the repository")
 def test_the_authors_maze_demonstrations() -> None:
     demos = Demonstrations.load(MAZE)

@@ -1,7 +1,7 @@
 """What an expert did: observations, actions, and where each episode ends. Frozen, and validated when made."""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -127,11 +127,20 @@ class Demonstrations:
     @cached_property
     def fingerprint(self) -> str:
         """The same for the same numbers, wherever they were read from."""
-        digest = hashlib.sha256()
-        for array in (self.obs, self.act, self.episode_ends):
-            digest.update(f"{array.shape}{array.dtype}".encode())
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()[:16]
+        return _hash_arrays(self.obs, self.act, self.episode_ends)
+
+    @cached_property
+    def episode_fingerprints(self) -> tuple[str, ...]:
+        """One short hash per episode, of its observations and actions only.
+
+        An episode keeps its hash in every file, split and order of episodes. Use `find_shared_episodes` to compare.
+        """
+        return tuple(_hash_arrays(obs, act) for obs, act in self.episodes())
+
+    def find_shared_episodes(self, other: "Demonstrations | Iterable[str]") -> list[int]:
+        """Return the indices of the episodes of this set that are also in `other` (a set, or its fingerprints)."""
+        known = set(other.episode_fingerprints if isinstance(other, Demonstrations) else other)
+        return [i for i, fingerprint in enumerate(self.episode_fingerprints) if fingerprint in known]
 
     def episodes(self) -> Iterator[tuple[Seen, Floats]]:
         """Observations and actions of each episode in turn."""
@@ -232,6 +241,14 @@ class Demonstrations:
 def _few(values: Sequence[int] | npt.NDArray[np.int64]) -> str:
     shown = [str(v) for v in values]
     return ", ".join(shown if len(shown) <= 6 else [*shown[:3], "…", *shown[-2:]])
+
+
+def _hash_arrays(*arrays: npt.NDArray[Any]) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.shape}{array.dtype}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:16]
 
 
 def _matrix(name: str, values: npt.ArrayLike) -> Seen:
