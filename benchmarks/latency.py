@@ -24,7 +24,7 @@ import tyro
 
 from benchmarks.speed.acting import actors, measure
 from benchmarks.speed.tables import three_digits
-from diffclone.cli.console import answer, bars, say, show_table
+from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.records import Record
@@ -75,13 +75,13 @@ class Latency:
         if self.out is not None:
             record.append_to(self.out)
         if self.json:
-            answer({"results": record.results, "device": record.device, "seconds": record.seconds})
+            print_json({"results": record.results, "device": record.device, "seconds": record.seconds})
             return
         title = f"Milliseconds an action, one CPU thread, median of {self.rounds} turns"
         rows = [[name, three_digits(taken), three_digits(ratio[name])] for name, taken in found.items()]
-        show_table(title, ["method", "ms an action", "times BC"], rows)
+        print_table(title, ["method", "ms an action", "times BC"], rows)
         if load > 0.5:
-            say(f"Something else was running (load {load:.1f}): these numbers are not worth much.")
+            print_message(f"Something else was running (load {load:.1f}): these numbers are not worth much.")
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ import torch
 import tyro
 from torch import Tensor, nn
 
-from diffclone.cli.console import answer, bars, percent, show_table
+from diffclone.cli.console import bars, percent, print_json, print_table
 from diffclone.data import Demonstrations
 from diffclone.deploy.calibration import Rollouts, monitor_of, play
 from diffclone.deploy.conformal import conformal_threshold
@@ -222,10 +222,10 @@ class Monitoring:
             if self.out is not None:
                 record.append_to(self.out)
             if self.json:
-                answer({"settings": record.settings, "results": record.results})
+                print_json({"settings": record.settings, "results": record.results})
                 continue
             rows = [[name, *cells(found["all"])] for name, found in record.results["detectors"].items()]
-            show_table(f"{folder}: {record.settings['task']}", ["score", *cells(None)], rows)
+            print_table(f"{folder}: {record.settings['task']}", ["score", *cells(None)], rows)
 
     def measure(self, run: Run) -> Record:
         """Every member of a run at every level."""

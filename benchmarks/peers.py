@@ -27,7 +27,7 @@ import tyro
 from benchmarks.speed.tables import three_digits
 from benchmarks.speed.timing import Contestant, machine, take_turns
 from benchmarks.speed.training import Case, ground, ours
-from diffclone.cli.console import answer, say, show_table
+from diffclone.cli.console import print_json, print_message, print_table
 from diffclone.records import Record
 
 LOOPS = Path(__file__).parent / "peer_loops.py"
@@ -142,7 +142,7 @@ class Peers:
         """Do it."""
         records: list[Record] = []
         for name in self.peers:
-            say(f"{name}: installing where it is not, then taking turns")
+            print_message(f"{name}: installing where it is not, then taking turns")
             begun = time.monotonic()
             found = measure(name, self.folder, seconds=self.seconds, window=self.window, rounds=self.rounds)
             records.append(
@@ -166,7 +166,7 @@ class Peers:
             if self.out is not None:
                 records[-1].append_to(self.out)
         if self.json:
-            answer([asdict(record) for record in records])
+            print_json([asdict(record) for record in records])
             return
         rows: list[list[str]] = []
         for record in records:
@@ -176,7 +176,7 @@ class Peers:
                 continue
             rates = [three_digits(results["rates"][who]["updates_per_second"]) for who in (name, "ours")]
             rows.append([name, *rates, f"{three_digits(results['ratio'])} ×"])
-        show_table("Updates a second, one member, CPU", ["peer", "its", "ours", "ratio"], rows)
+        print_table("Updates a second, one member, CPU", ["peer", "its", "ours", "ratio"], rows)
 
 
 if __name__ == "__main__":

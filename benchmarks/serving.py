@@ -34,7 +34,7 @@ import torch
 import tyro
 
 from diffclone import BC, Network, Policy, Training, fit
-from diffclone.cli.console import answer, bars, say, show_table
+from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.deploy import runtime
 from diffclone.deploy.export import export, read_onnx
 from diffclone.deploy.server import JSON, NPY, Server, serve
@@ -210,18 +210,18 @@ class Serving:
         if self.out is not None:
             record.append_to(self.out)
         if self.json:
-            answer({"results": record.results, "device": record.device, "seconds": record.seconds})
+            print_json({"results": record.results, "device": record.device, "seconds": record.seconds})
             return
         rows = [[name, f"{taken:.1f}"] for name, taken in microseconds.items()]
-        show_table(f"In a process, median of {self.rounds} turns", ["called by", "µs an action"], rows)
+        print_table(f"In a process, median of {self.rounds} turns", ["called by", "µs an action"], rows)
         rows = [
             [name, clients, *(f"{found[p]:.2f}" for p in ("p50", "p95", "p99")), f"{found['answers_per_second']:.0f}"]
             for name, loads in http.items()
             for clients, found in loads.items()
         ]
-        show_table("Over HTTP", ["body", "clients", "p50, ms", "p95, ms", "p99, ms", "answers/s"], rows)
+        print_table("Over HTTP", ["body", "clients", "p50, ms", "p95, ms", "p99, ms", "answers/s"], rows)
         if load > 0.5:
-            say(f"Something else was running (load {load:.1f}): these numbers are not worth much.")
+            print_message(f"Something else was running (load {load:.1f}): these numbers are not worth much.")
 
 
 if __name__ == "__main__":

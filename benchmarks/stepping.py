@@ -25,7 +25,7 @@ import numpy.typing as npt
 import tyro
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from diffclone.cli.console import answer, bars, say, show_table
+from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.records import Record
 from diffclone.tasks import TASKS, Task
 
@@ -195,13 +195,13 @@ class Stepping:
         if self.out is not None:
             record.append_to(self.out)
         if self.json:
-            answer({"results": record.results, "device": record.device, "seconds": record.seconds})
+            print_json({"results": record.results, "device": record.device, "seconds": record.seconds})
             return
         columns = ["task", "batch", "sync", "async (n)", "ratio", "sync, stock", "async, stock (n)", "ratio"]
         title = f"Steps a second, {self.rows} rows, {os.cpu_count()} cores, median of {self.rounds} turns"
-        show_table(title, columns, [table_row(name, rates, ratio[name]) for name, rates in found.items()])
+        print_table(title, columns, [table_row(name, rates, ratio[name]) for name, rates in found.items()])
         if load > 0.5:
-            say(f"Something else was running (load {load:.1f}): these numbers are not worth much.")
+            print_message(f"Something else was running (load {load:.1f}): these numbers are not worth much.")
 
 
 if __name__ == "__main__":

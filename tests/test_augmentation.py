@@ -9,8 +9,7 @@ import pytest
 import tyro
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training, fit
-from diffclone.cli import data_commands
-from diffclone.cli.data_commands import Augment
+from diffclone.cli.augment import Augment
 from diffclone.errors import DiffcloneError, InvalidSettings
 from diffclone.experiments import preset
 from diffclone.fit import Diverged
@@ -141,7 +140,7 @@ def test_a_preset_with_another_guide_is_named(monkeypatch: pytest.MonkeyPatch) -
     def other(*_: str) -> DBC:
         return DBC(guide=GUIDES["energy"]())
 
-    monkeypatch.setattr(data_commands, "preset", other)
+    monkeypatch.setattr("diffclone.cli.augment.preset", other)
     with pytest.raises(InvalidSettings, match="from a DiffusionGuide; maze/dbc/energy has EnergyGuide"):
         Augment("maze", Path("a.npz"), preset="energy").choose_guide("maze")
 

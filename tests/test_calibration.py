@@ -12,7 +12,7 @@ import pytest
 import tyro
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training
-from diffclone.cli.monitor_commands import Calibrate
+from diffclone.cli.calibrate import Calibrate
 from diffclone.deploy.calibration import Rollouts, monitor_of, play
 from diffclone.deploy.conformal import PARTS, Calibration, conformal_threshold
 from diffclone.deploy.monitor import Monitor

@@ -187,7 +187,7 @@ def test_every_command_has_help(diffclone: Command, name: str) -> None:
     answer = diffclone(name, "--help")
     assert answer.code == 0
     assert f"usage: diffclone {name}" in answer.out
-    assert (COMMANDS[name].__doc__ or "?").split()[0] in answer.out
+    assert COMMANDS[name].split()[0] in answer.out
 
 
 def test_help_of_train_names_the_settings(diffclone: Command) -> None:
@@ -397,7 +397,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path: Path) 
         return [
             sys.executable,
             "-m",
-            "diffclone.cli.main",
+            "diffclone",
             "train",
             "maze",
             *settings,

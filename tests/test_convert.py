@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from diffclone import Demonstrations
-from diffclone.cli.commands import find_demonstrations
-from diffclone.cli.data_commands import Convert
+from diffclone.cli.arguments import find_demonstrations
+from diffclone.cli.convert import Convert
 from diffclone.errors import InvalidData, UnknownName
 
 h5py: Any = pytest.importorskip("h5py")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Encoder, Network, Policy, Training, fit
-from diffclone.cli.deploy_commands import Export
+from diffclone.cli.export import Export
 from diffclone.deploy import export, runtime
 from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings, MissingPackage
 from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diffclone.cli.inspect_commands import Inspect
+from diffclone.cli.inspect import Inspect
 from diffclone.data import Demonstrations
 from diffclone.data.inspection import CHECKS, SEVERITIES, Finding, find_faults, rank_episodes, understood
 from diffclone.data.inspection.actions import misaligned

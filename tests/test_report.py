@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conftest import Command
-from diffclone.cli.report_commands import LARGEST, read_films, write_all
+from diffclone.cli.report import LARGEST, read_films, write_all
 from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.experiments import EXPERIMENTS
 from diffclone.experiments.derive import derive

@@ -21,7 +21,7 @@ import pytest
 import torch
 
 from diffclone import BC, Demonstrations, DiffusionGuide, Network, Policy, Training, fit
-from diffclone.cli.deploy_commands import Serve, watch_of
+from diffclone.cli.serve import Serve, watch_of
 from diffclone.deploy import server as serving
 from diffclone.deploy.monitor import Monitor
 from diffclone.deploy.server import JSON, NPY, Server, beside, is_loopback
@@ -456,7 +456,7 @@ def test_a_member_that_is_not_there(run: Path) -> None:
 
 def test_the_command_serves_until_it_is_interrupted(run: Path) -> None:
     code = (
-        "import signal, sys; from pathlib import Path; from diffclone.cli.deploy_commands import Serve\n"
+        "import signal, sys; from pathlib import Path; from diffclone.cli.serve import Serve\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # what a shell starts in the background ignores it
         "try: Serve(Path(sys.argv[1]), member=1, port=0).run()\n"
         "except KeyboardInterrupt: sys.exit(130)"

@@ -42,7 +42,7 @@ COMMAND = [
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "diffclone.cli.main", *COMMAND, str(folder)]
+    command = [sys.executable, "-m", "diffclone", *COMMAND, str(folder)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
 

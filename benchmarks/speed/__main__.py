@@ -15,7 +15,7 @@ from benchmarks.speed.plot import check_free, write_plot
 from benchmarks.speed.side_by_side import JobLost, side_by_side
 from benchmarks.speed.tables import TABLES
 from benchmarks.speed.training import TABLE_WIDTH, find_rivals
-from diffclone.cli.console import Bars, answer, bars, say, show_table
+from diffclone.cli.console import Bars, bars, print_json, print_message, print_table
 from diffclone.cli.main import run_command
 from diffclone.errors import InvalidSettings, MissingPackage
 from diffclone.fit import choose_device
@@ -67,13 +67,13 @@ class Bench:
         device = choose_device(self.device)
         lost = self.measure(Bencher(device, self.quick, self.against), chosen)
         if self.plot is not None and not write_plot(self.records, self.plot):
-            say(f"Nothing to draw in {self.plot}: no diffusion model was timed in stacks of several sizes.")
+            print_message(f"Nothing to draw in {self.plot}: no diffusion model was timed in stacks of several sizes.")
         if self.json:
-            answer([asdict(record) for record in self.records])
+            print_json([asdict(record) for record in self.records])
         else:
             for table in (make(self.records) for make in TABLES):
                 if table.rows:
-                    show_table(table.title, table.columns, table.rows)
+                    print_table(table.title, table.columns, table.rows)
         if lost is not None:
             raise lost
 
@@ -89,13 +89,15 @@ class Bench:
             "full": self.time_maze_in_full,
         }
         if "train" in chosen and not find_rivals(self.against):
-            say("Left out: the released style and vmap. They are in benchmarks/ of a checkout; say --against FOLDER.")
+            print_message(
+                "Left out: the released style and vmap. They are in benchmarks/ of a checkout; say --against FOLDER."
+            )
         with bars() as show:
             asked: dict[str, list[Job]] = {}
             for part in (name for name in (*USUAL, *ON_REQUEST) if name in chosen and name not in own):
                 asked[part] = jobs(part, bencher.device, self.tasks, quick=self.quick)
                 if not asked[part]:
-                    say(f"Left out: {part}, which is measured on a {'GPU' if part == 'memory' else 'CPU'}.")
+                    print_message(f"Left out: {part}, which is measured on a {'GPU' if part == 'memory' else 'CPU'}.")
             if self.together:
                 every = [job for some in asked.values() for job in some]
                 try:
@@ -110,7 +112,7 @@ class Bench:
                 try:
                     own[name](bencher, show)
                 except MissingPackage as fault:
-                    say(f"Left out: {name}. {fault}")
+                    print_message(f"Left out: {name}. {fault}")
         return lost
 
     def in_turn(self, part: str, some: list[Job], bencher: Bencher, show: Bars) -> None:

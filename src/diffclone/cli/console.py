@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from rich.console import Console
 from rich.progress import (
@@ -18,22 +18,24 @@ from rich.progress import (
 from rich.table import Table
 
 from diffclone.statistics import Interval
-from diffclone.training import Progress as TrainingProgress
+
+if TYPE_CHECKING:
+    from diffclone.training import Progress as TrainingProgress
 
 CONSOLE = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
 
 
-def say(line: str) -> None:
+def print_message(line: str) -> None:
     """One line for a person."""
     CONSOLE.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
-def answer(value: Mapping[str, Any] | Sequence[Any]) -> None:
+def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     """One line of JSON for a script, on stdout."""
     sys.stdout.write(json.dumps(value) + "\n")
 
 
-def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table on stdout."""
     table = Table(title=title, title_justify="left")
     for column in columns:
@@ -68,7 +70,7 @@ class Bars:
             self._bars[name] = self._progress.add_task(name, total=total, note=note)
         self._progress.update(self._bars[name], completed=done, note=note)
 
-    def training(self, name: str, now: TrainingProgress) -> None:
+    def training(self, name: str, now: "TrainingProgress") -> None:
         """Move the bar of a stage of training."""
         losses = "  ".join(f"{key} {values.mean():.4f}" for key, values in now.losses.items() if key != "loss")
         note = f"{now.rate:.0f}/s, {now.how}  {losses}" if now.losses else f"{now.how} first: half a minute"

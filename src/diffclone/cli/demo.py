@@ -10,7 +10,8 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from diffclone.cli.console import Bars, percent, percent_interval
+from diffclone.cli.console import Bars, bars, percent, percent_interval, print_json, print_message, print_table
+from diffclone.cli.interrupt import between_updates
 from diffclone.errors import InvalidFile
 from diffclone.evaluation import Scores, evaluate
 from diffclone.experiments import preset
@@ -31,6 +32,33 @@ TASK = "maze"
 SHOWN_EPISODES = 60
 """Trajectories in the picture."""
 COLUMNS = ("method", "success", "95 %", "sd over seeds", "steps", "seeds × episodes")
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Train BC and DBC on Maze, several seeds at once, compare them on the same starts, and write a page."""
+
+    out: Path = Path("demo")
+    """Folder of the page and the runs."""
+    seeds: int = 3
+    """Members of each method."""
+    episodes: int = 100
+    """Episodes a member."""
+    quick: bool = False
+    """A few seconds of training: shows that everything works, and nothing about the methods."""
+    json: bool = False
+    """Print JSON instead of a table."""
+
+    def run(self) -> None:
+        """Do it."""
+        seeds, episodes = (min(self.seeds, 2), min(self.episodes, 4)) if self.quick else (self.seeds, self.episodes)
+        with bars() as show, between_updates() as stop:
+            result = run_demo(self.out, seeds, episodes, quick=self.quick, show=show, stop=stop)
+        if self.json:
+            print_json(result.summary)
+        else:
+            print_table(result.caption, COLUMNS, result.rows)
+            print_message(f"The page is {self.out / 'index.html'}")
 
 
 @final

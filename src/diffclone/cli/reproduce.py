@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from diffclone.cli.commands import between_updates, guide_cache
-from diffclone.cli.console import answer, bars, say, show_table
+from diffclone.cli.arguments import guide_cache
+from diffclone.cli.console import bars, print_json, print_message, print_table
+from diffclone.cli.interrupt import between_updates
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import EXPERIMENTS, Experiment
 from diffclone.experiments.choices import Options
@@ -78,11 +79,11 @@ class Reproduce:
         if jobs:
             self.work(jobs, options, place)
         else:
-            say(f"Nothing is left to do: all of it is in {place.records}.")
+            print_message(f"Nothing is left to do: all of it is in {place.records}.")
         asked = [narrowed(experiment, options.only) for experiment in experiments]
         shown = sheets(asked, place.read(), self.source, options.files)
         if self.json:
-            answer([asdict(sheet) for sheet in shown])
+            print_json([asdict(sheet) for sheet in shown])
             return
         for sheet in shown:
             show_sheet(sheet)
@@ -94,7 +95,7 @@ class Reproduce:
         left = plan(self.experiments(), options, place.read())
         missing = sum(len(job.plays) + len(job.looks) for job in left)
         if missing:
-            say(f"{missing} could not be done (the table says why); the same command tries them again.")
+            print_message(f"{missing} could not be done (the table says why); the same command tries them again.")
 
     def experiments(self) -> list[Experiment]:
         """By name."""
@@ -119,7 +120,7 @@ class Reproduce:
         """What would run."""
         priced = list(zip(jobs, costs(jobs, records, device), strict=True))
         if self.json:
-            answer([{**describe(job), "seconds": round(c.seconds), "measured": c.measured} for job, c in priced])
+            print_json([{**describe(job), "seconds": round(c.seconds), "measured": c.measured} for job, c in priced])
             return
         rows = [
             [*map(str, describe(job).values()), f"{c.seconds:,.0f}", "Records" if c.measured else "table"]
@@ -129,7 +130,7 @@ class Reproduce:
         total = sum(c.seconds for _, c in priced)
         trained = sum(job.method is not None for job in jobs)
         title = f"To do on {device}: {trained} trainings, about {total / 60:,.0f} minutes one after the other"
-        show_table(title, columns, rows)
+        print_table(title, columns, rows)
 
 
 def describe(job: Job) -> dict[str, Any]:
@@ -150,10 +151,10 @@ def show_sheet(sheet: Sheet) -> None:
     ]
     if rows:
         columns = ["", "", "unit", "ours (95 %)", "seeds × episodes", "the paper", "verdict"]
-        show_table(f"{sheet.title}{mark}", columns, rows)
+        print_table(f"{sheet.title}{mark}", columns, rows)
     figures = {kind: len(records) for kind, records in sheet.measured.items()}
     if figures:
-        say(f"{sheet.title}: measured {', '.join(f'{kind} ({count})' for kind, count in figures.items())}.")
+        print_message(f"{sheet.title}: measured {', '.join(f'{kind} ({count})' for kind, count in figures.items())}.")
 
 
 def number(value: float, unit: str) -> str:

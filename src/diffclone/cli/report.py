@@ -9,9 +9,9 @@ from typing import Annotated
 
 import tyro
 
-from diffclone.cli.console import say
+from diffclone.cli.arguments import refuse_existing
+from diffclone.cli.console import print_message
 from diffclone.cli.reproduce import Reproduce
-from diffclone.cli.task_commands import refuse_existing
 from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage
 from diffclone.experiments import EXPERIMENTS
 from diffclone.experiments.compare import sheets
@@ -51,7 +51,7 @@ class Report:
         files = Reproduce(("all",), source=self.source, data=self.data).options().files
         shown = sheets(list(EXPERIMENTS.values()), records, self.source, files)
         write_all(self.out, report(shown, films=films))
-        say(f"wrote {self.out / 'index.html'}")
+        print_message(f"wrote {self.out / 'index.html'}")
 
 
 def write_all(folder: Path, files: dict[str, bytes]) -> None:

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import tyro
 
-from diffclone.cli.commands import find_demonstrations
-from diffclone.cli.console import answer, bars, say
+from diffclone.cli.arguments import find_demonstrations
+from diffclone.cli.console import bars, print_json, print_message
 from diffclone.deploy.calibration import calibrate_on_demonstrations, calibrate_on_rollouts
 from diffclone.deploy.monitor import CALIBRATION, Monitor
 from diffclone.errors import InvalidFile, InvalidSettings
@@ -56,16 +56,20 @@ class Calibrate:
         q = monitor.calibration
         assert q is not None
         if self.json:
-            answer({"out": str(path), **q.to_dict()})
+            print_json({"out": str(path), **q.to_dict()})
         else:
             parts = f"state {q.state:.4g}, action {q.action:.4g}, both {q.both:.4g}"
-            say(f"wrote {path}: an alarm above {parts}; {q.episodes} episodes, alpha {q.alpha:g}, member {q.member}.")
+            print_message(
+                f"wrote {path}: an alarm above {parts}; {q.episodes} episodes, alpha {q.alpha:g}, member {q.member}."
+            )
 
     def on_data(self, run: Run, data: str) -> Monitor:
         """On a file."""
         _, held_out = find_demonstrations(data, None)
         if held_out.fingerprint == run.policy().data.get("fingerprint"):
-            say(f"{data} is what the guide was trained on: its thresholds will be too low. Hold some episodes out.")
+            print_message(
+                f"{data} is what the guide was trained on: its thresholds will be too low. Hold some episodes out."
+            )
         return calibrate_on_demonstrations(run, held_out, self.alpha, self.member)
 
     def on_rollouts(self, run: Run, env: str) -> Monitor:

@@ -12,9 +12,8 @@ import numpy.typing as npt
 import tyro
 from rich.markup import escape
 
-from diffclone.cli.commands import find_demonstrations
-from diffclone.cli.console import answer, say, show_table
-from diffclone.cli.task_commands import refuse_existing
+from diffclone.cli.arguments import find_demonstrations, refuse_existing
+from diffclone.cli.console import print_json, print_message, print_table
 from diffclone.data import Demonstrations
 from diffclone.data.inspection import SEVERITIES, Finding, Unlikeness, bounds_of, find_faults, rank_episodes, understood
 from diffclone.errors import InvalidSettings, MissingPackage
@@ -53,12 +52,12 @@ class Inspect:
         findings, unlike = find_faults(demos), rank_episodes(demos)
         costs = None if self.run_folder is None else guide_costs(self.run_folder, demos)
         if self.json:
-            answer(everything(demos, findings, unlike, costs))
+            print_json(everything(demos, findings, unlike, costs))
         else:
             tell(self.data, demos, findings, unlike, costs)
         if self.page is not None:
             write_page(self.page, self.data, demos, findings, unlike, costs)
-            say(f"wrote {self.page}")
+            print_message(f"wrote {self.page}")
 
 
 def check_page(path: Path) -> None:
@@ -130,17 +129,17 @@ def tell(
     """The tables."""
     # What a file says of itself may look like the table's own marks.
     told = [[key, escape(value)] for key, value in {"data": name, **about(demos)}.items()]
-    show_table("What was understood", ["", ""], told)
+    print_table("What was understood", ["", ""], told)
     rows = ranges(demos)
-    show_table("Ranges", ["dimension", "lowest", "mean", "highest", "sd", "bounds"], shortened(rows))
+    print_table("Ranges", ["dimension", "lowest", "mean", "highest", "sd", "bounds"], shortened(rows))
     if findings:
-        show_table("Findings", ["", "what", "where", "what to do"], finding_rows(findings))
+        print_table("Findings", ["", "what", "where", "what to do"], finding_rows(findings))
     else:
-        say("No check found anything.")
+        print_message("No check found anything.")
     columns, rows = ranking_table(demos, unlike, costs)
-    show_table("Episodes most unlike the others", columns, rows[:SHOWN_EPISODES])
+    print_table("Episodes most unlike the others", columns, rows[:SHOWN_EPISODES])
     counts = {severity: sum(f.severity == severity for f in findings) for severity in SEVERITIES}
-    say(", ".join(f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts.items()))
+    print_message(", ".join(f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts.items()))
 
 
 def about(demos: Demonstrations) -> dict[str, str]:

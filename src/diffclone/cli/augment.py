@@ -1,4 +1,4 @@
-"""The commands about demonstrations; like the others, each a dataclass whose fields are its flags."""
+"""The `augment` command."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,15 +6,11 @@ from typing import Annotated, Literal
 
 import tyro
 
-from diffclone.cli.commands import find_demonstrations, guide_cache
-from diffclone.cli.console import answer, bars, say
-from diffclone.cli.task_commands import refuse_existing
-from diffclone.data import Demonstrations
-from diffclone.data.formats import describe
-from diffclone.errors import InvalidData, InvalidSettings
+from diffclone.cli.arguments import find_demonstrations, guide_cache, refuse_existing
+from diffclone.cli.console import bars, print_json, print_message
+from diffclone.errors import InvalidSettings
 from diffclone.experiments import preset
 from diffclone.guides import DiffusionGuide
-from diffclone.tasks import TASKS
 from diffclone.training import Progress
 
 
@@ -77,9 +73,9 @@ class Augment:
         both.save(self.out)
         if self.json:
             counts = {"real": demos.num_steps, "generated": generated.num_steps}
-            answer({"out": str(self.out), **counts, "fingerprint": both.fingerprint})
+            print_json({"out": str(self.out), **counts, "fingerprint": both.fingerprint})
         else:
-            say(f"wrote {self.out}: {both!r}. Next: diffclone train {self.out} --out RUN")
+            print_message(f"wrote {self.out}: {both!r}. Next: diffclone train {self.out} --out RUN")
 
     def choose_guide(self, task: str | None) -> DiffusionGuide:
         """The preset's where one is named, else what the flags say."""
@@ -96,32 +92,3 @@ class Augment:
                 "Choose another preset."
             )
         return guide
-
-
-@dataclass(frozen=True)
-class Convert:
-    """Write demonstrations in another format, number for number; pictures and rewards stay behind."""
-
-    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
-    """A task's name; a file (.npz, .pt, .hdf5 of robomimic or D4RL, .zarr.zip); a folder of Minari, LeRobot or zarr;
-    minari:ID or lerobot:FOLDER."""
-    out: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="OUT")]
-    """What to write: NAME.npz, NAME.hdf5 (robomimic), minari:ID-v0 or lerobot:FOLDER. Nothing is overwritten."""
-    json: bool = False
-    """Print JSON when done."""
-
-    def run(self) -> None:
-        """Do it, and read it back."""
-        demos = TASKS[self.data].demonstrations() if self.data in TASKS else Demonstrations.load(self.data)
-        say(f"{self.data} is {describe(demos)}")
-        demos.save(self.out)
-        again = Demonstrations.load(self.out)
-        if again.fingerprint != demos.fingerprint:
-            raise InvalidData(
-                f"{self.out} reads back as {again!r}, not as {demos!r}: do not use it. Please report this as a fault."
-            )
-        if self.json:
-            counts = {"episodes": again.num_episodes, "steps": again.num_steps}
-            answer({"out": self.out, **counts, "fingerprint": again.fingerprint})
-        else:
-            say(f"wrote {self.out}, {again!r}. Next: diffclone train {self.out} --out RUN")
