@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from diffclone.errors import InvalidSettings
-from diffclone.files import write_tensors
+from diffclone.files import refuse_existing, write_tensors
 from diffclone.tasks import Task
 from diffclone.tasks.batch import BatchEnv, Doubles, Flags, Outcome, Rows
 from diffclone.tasks.network_expert import read_weights
@@ -307,6 +307,5 @@ def _tensor(values: npt.NDArray[Any], learner: Learner) -> Tensor:
 
 def save_expert(path: Path, learner: Learner, about: dict[str, Any]) -> None:
     """Write the weights; an existing file is not replaced."""
-    if path.exists():
-        raise InvalidSettings(f"{path} exists already and is not overwritten. Choose another name or remove it.")
+    refuse_existing(path)
     write_tensors(path, {name: t.cpu().contiguous() for name, t in learner.tensors().items()}, about)

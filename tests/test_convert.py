@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as arrays
 from diffclone import Demonstrations
 from diffclone.cli.arguments import find_demonstrations
 from diffclone.cli.convert import Convert
-from diffclone.errors import InvalidData, UnknownName
+from diffclone.errors import InvalidData, InvalidFile, UnknownName
 
 h5py: Any = pytest.importorskip("h5py")
 parquet: Any = pytest.importorskip("pyarrow.parquet")
@@ -126,7 +126,7 @@ def test_minari_reads_what_was_written_for_it(tmp_path: Path, monkeypatch: pytes
         assert np.array_equal(episode.observations, [*obs, obs[-1]])
         assert np.array_equal(episode.actions, act)
         assert episode.truncations.tolist() == [False] * (len(act) - 1) + [True]
-    with pytest.raises(InvalidData, match="exists already"):
+    with pytest.raises(InvalidFile, match="exists already"):
         demos.save("minari:mine/test-v0")
 
 
@@ -161,7 +161,7 @@ def test_nothing_is_overwritten(tmp_path: Path, target: str) -> None:
     path = target.format(tmp_path)
     precious = Path(path.removeprefix("minari:").removeprefix("lerobot:"))
     precious.write_bytes(b"precious")
-    with pytest.raises(InvalidData, match="exists already and is not overwritten"):
+    with pytest.raises(InvalidFile, match="exists already and is not overwritten"):
         make().save(path)
     assert precious.read_bytes() == b"precious"
     assert list(tmp_path.iterdir()) == [precious]

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diffclone import Demonstrations
-from diffclone.errors import InvalidData
+from diffclone.errors import InvalidData, InvalidFile
 
 MAZE = Path(__file__).parents[2] / "shared/demos/maze.pt"
 
@@ -148,7 +148,7 @@ def test_npz_round_trip(tmp_path: Path) -> None:
 
 def test_save_replaces_nothing(tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(b"precious")
-    with pytest.raises(InvalidData, match="exists already and is not overwritten"):
+    with pytest.raises(InvalidFile, match="exists already and is not overwritten"):
         make([2]).save(tmp_path / "a.npz")
     assert (tmp_path / "a.npz").read_bytes() == b"precious"
     with pytest.raises(InvalidData, match=r"saved as \.npz; .* ends in \.txt"):

@@ -203,7 +203,7 @@ def test_an_experts_file_is_not_replaced(learner: Learner, tmp_path: Path) -> No
     path = tmp_path / "home.safetensors"
     save_expert(path, learner, {})
     before = path.read_bytes()
-    with pytest.raises(InvalidSettings, match="exists already and is not overwritten"):
+    with pytest.raises(InvalidFile, match="exists already and is not overwritten"):
         save_expert(path, learner, {})
     assert path.read_bytes() == before
 

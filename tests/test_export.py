@@ -182,7 +182,7 @@ def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         return 0.0
 
     monkeypatch.setattr(export, "difference", meanwhile)
-    with pytest.raises(InvalidFile, match=r"p.npz has appeared meanwhile"):
+    with pytest.raises(InvalidFile, match=r"p.npz exists already and is not overwritten"):
         export.export(policy, out, "numpy")
     assert [file.read_text() for file in tmp_path.iterdir()] == ["theirs"]
 

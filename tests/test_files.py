@@ -1,11 +1,23 @@
+import json
 import os
 from pathlib import Path
 
 import pytest
 import torch
 
-from diffclone.errors import InvalidFile
-from diffclone.files import read_json, read_tensors, write_atomically, write_json, write_tensors
+from diffclone.errors import DiffcloneWarning, InvalidFile
+from diffclone.files import (
+    append_line,
+    create_path,
+    read_json,
+    read_lines,
+    read_tensors,
+    refuse_existing,
+    write_atomically,
+    write_json,
+    write_tensors,
+)
+from diffclone.records import Record
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,6 +76,101 @@ def test_a_damaged_tensor_file_is_named(tmp_path: Path, keep: int) -> None:
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
-    for read in (read_json, read_tensors):
+    for read in (read_json, read_tensors, read_lines, Record.read_all):
         with pytest.raises(InvalidFile, match=r"no such file: .*none"):
             read(tmp_path / "none")
+
+
+def test_refuse_existing_names_the_path_and_the_way_out(tmp_path: Path) -> None:
+    refuse_existing(tmp_path / "new")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for path in (tmp_path, tmp_path / "link"):
+        with pytest.raises(InvalidFile, match=r"exists already and is not overwritten\. Choose another name"):
+            refuse_existing(path)
+
+
+def test_create_path_leaves_nothing_after_an_error_and_nothing_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+
+    def interrupted() -> None:
+        with create_path(path) as temporary:
+            write_json(temporary / "a.json", 1)
+            raise KeyboardInterrupt
+
+    def overtaken() -> None:
+        with create_path(path) as temporary:
+            temporary.write_text("ours")
+            path.write_text("theirs")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InvalidFile, match="out exists already"):
+        overtaken()
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["theirs"]
+    (tmp_path / "empty").mkdir()
+    with create_path(tmp_path / "empty", allow_empty_folder=True) as temporary:
+        write_json(temporary / "a.json", 1)
+    assert read_json(tmp_path / "empty" / "a.json") == 1
+
+
+LINES = [{"a": 1, "λ": [0.1, None]}, {"b": "x"}]
+
+
+def write_text_lines(path: Path, end: str = "") -> None:
+    path.write_text("".join(json.dumps(line) + "\n" for line in LINES) + end)
+
+
+def test_lines_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.jsonl"
+    for line in LINES:
+        append_line(path, line)
+    assert read_lines(path) == LINES
+    assert path.read_text() == "".join(json.dumps(line) + "\n" for line in LINES)
+
+
+@pytest.mark.parametrize("torn", ["{", '{"stage": "policy", "upd', '{"a": "λ'[:7], "\0" * 40, '{"a": 1\0\0\0'])
+def test_an_incomplete_last_line_is_dropped_with_a_warning(tmp_path: Path, torn: str) -> None:
+    path = tmp_path / "a.jsonl"
+    write_text_lines(path, torn)
+    with pytest.warns(DiffcloneWarning, match=r"a\.jsonl: the last line is incomplete and is ignored"):
+        assert read_lines(path) == LINES
+    with pytest.warns(DiffcloneWarning, match="incomplete"):
+        append_line(path, {"c": 3})
+    assert read_lines(path) == [*LINES, {"c": 3}]
+
+
+def test_a_complete_last_line_without_newline_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    write_text_lines(path, '{"c": 3}')
+    assert read_lines(path) == [*LINES, {"c": 3}]
+    append_line(path, {"d": 4})
+    assert read_lines(path) == [*LINES, {"c": 3}, {"d": 4}]
+
+
+@pytest.mark.parametrize(
+    ("end", "message"),
+    [
+        ("{torn\n{}\n", "line 3 is not JSON"),
+        ("{torn\n", "line 3 is not JSON"),
+        ("hello", "line 3 is not JSON"),
+        ("\n\xff\n", "line 4 is not JSON"),
+        ("[1]\n", "line 3 is not a JSON object"),
+    ],
+)
+def test_a_damaged_line_is_named_with_its_number(tmp_path: Path, end: str, message: str) -> None:
+    write_text_lines(tmp_path / "a.jsonl", end)
+    with pytest.raises(InvalidFile, match=rf"a\.jsonl: {message}.*Correct or remove that line\."):
+        read_lines(tmp_path / "a.jsonl")
+
+
+def test_records_survive_an_incomplete_last_line(tmp_path: Path) -> None:
+    record = Record("training", {}, [], {}, {}, "cpu", 1.0)
+    path = tmp_path / "records.jsonl"
+    record.append_to(path)
+    path.write_text(path.read_text() + path.read_text()[:40])
+    with pytest.warns(DiffcloneWarning, match="incomplete"):
+        assert Record.read_all(path) == [record]
+    with pytest.warns(DiffcloneWarning, match="incomplete"):
+        record.append_to(path)
+    assert Record.read_all(path) == [record, record]

@@ -353,7 +353,7 @@ def test_a_page_of_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_nothing_is_overwritten_and_a_page_is_html(file: Path) -> None:
     file.with_name("there.html").touch()
-    with pytest.raises(InvalidSettings, match="not overwritten"):
+    with pytest.raises(InvalidFile, match="not overwritten"):
         Inspect(str(file), page=file.with_name("there.html")).run()
     with pytest.raises(InvalidSettings, match=r"ends in \.pdf"):
         Inspect(str(file), page=Path("page.pdf")).run()

@@ -1,6 +1,8 @@
 """Training that is killed, again and again, ends where training that was left alone ends: bit for bit."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +13,9 @@ import numpy as np
 import pytest
 import torch
 
+from conftest import Command
 from diffclone.files import read_tensors
+from diffclone.records import Record
 
 COMMAND = [
     "train",
@@ -90,3 +94,23 @@ def test_killed_training_goes_on_bit_for_bit(kills: int, left_alone: Path, tmp_p
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     lines = [(folder / "metrics.jsonl").read_text().splitlines() for folder in (tmp_path / "killed", left_alone)]
     assert len(lines[0]) == len(lines[1])
+
+
+@pytest.mark.parametrize("torn", ["metrics.jsonl", "records.jsonl"])
+def test_a_run_resumes_after_its_last_line_was_cut_off(torn: str, diffclone: Command, tmp_path: Path) -> None:
+    brief = ("--method", "bc", "--seeds", "1", "--training.updates", "96", "--network.width", "8", "--device", "cpu")
+    command = ("train", "spiral", *brief, "--out", tmp_path / "run")
+    assert diffclone(*command).code == 0
+    before = {name: (tmp_path / "run" / name).read_bytes() for name in ("metrics.jsonl", "policy/model.safetensors")}
+    for folder in ("policy", "checkpoints"):  # the power fails before either is written
+        shutil.rmtree(tmp_path / "run" / folder)
+    path = tmp_path / "run" / torn
+    path.write_bytes(path.read_bytes()[:-30])
+    resumed = diffclone(*command)
+    assert resumed.code == 0, resumed.err
+    assert f"{path}: the last line is incomplete and is ignored." in resumed.err
+    after = {name: (tmp_path / "run" / name).read_bytes() for name in before}
+    assert after["policy/model.safetensors"] == before["policy/model.safetensors"]
+    lines = [[{**json.loads(line), "seconds": 0} for line in m["metrics.jsonl"].splitlines()] for m in (before, after)]
+    assert lines[0] == lines[1]
+    assert [record.kind for record in Record.read_all(tmp_path / "run" / "records.jsonl")] == ["training"]

@@ -11,13 +11,14 @@ import torch
 
 from benchmarks.speed import acting, extras
 from benchmarks.speed.parts import Bencher, Job, jobs
-from benchmarks.speed.plot import check_free, write_plot
+from benchmarks.speed.plot import write_plot
 from benchmarks.speed.side_by_side import JobLost, side_by_side
 from benchmarks.speed.tables import TABLES
 from benchmarks.speed.training import TABLE_WIDTH, find_rivals
 from diffclone.cli.console import Bars, bars, print_json, print_message, print_table
 from diffclone.cli.main import run_command
 from diffclone.errors import InvalidSettings, MissingPackage
+from diffclone.files import refuse_existing
 from diffclone.fit import choose_device
 from diffclone.records import Record
 from diffclone.tasks import TASKS
@@ -63,7 +64,7 @@ class Bench:
         if unknown := [task for task in self.tasks if task not in TABLE_WIDTH]:
             raise InvalidSettings(f"no released settings for {unknown[0]!r}; known are {', '.join(TABLE_WIDTH)}.")
         if self.plot is not None:
-            check_free(self.plot)
+            refuse_existing(self.plot)
         device = choose_device(self.device)
         lost = self.measure(Bencher(device, self.quick, self.against), chosen)
         if self.plot is not None and not write_plot(self.records, self.plot):

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.speed.tables import sorted_cases
-from diffclone.errors import InvalidFile
 from diffclone.files import write_atomically
 from diffclone.records import Record
 
@@ -55,12 +54,6 @@ def to_svg(shown: Curves) -> str:
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
-
-
-def check_free(path: Path) -> None:
-    """Before anything is timed: an existing file is not overwritten."""
-    if path.exists():
-        raise InvalidFile(f"{path} exists and is not overwritten; give another name or move it away.")
 
 
 def write_plot(records: Sequence[Record], path: Path) -> bool:

@@ -1,12 +1,16 @@
-"""Mistakes a user can mend. Each message says what was found, what was expected, and the way out."""
+"""Errors that a user can fix. Each message says what was found, what was expected, and how to fix it."""
 
 
 class DiffcloneError(Exception):
-    """Anything the command line answers with one line instead of a traceback."""
+    """The base class of all errors that the command line prints as one line instead of a traceback."""
+
+
+class DiffcloneWarning(UserWarning):
+    """A problem that does not stop the program. The command line prints it as one line."""
 
 
 class InvalidData(DiffcloneError, ValueError):
-    """Demonstrations that cannot be learned from as they are."""
+    """Demonstrations that cannot be used for training as they are."""
 
 
 class InvalidSettings(DiffcloneError, ValueError):
@@ -20,12 +24,12 @@ class UnknownName(DiffcloneError, KeyError):
 
 
 class InvalidFile(DiffcloneError, ValueError):
-    """A saved file that is missing, damaged, or belongs to something else."""
+    """A file that is missing, damaged, exists already, or belongs to something else."""
 
 
 class MissingPackage(DiffcloneError, ImportError):
-    """An optional package that this call needs."""
+    """An optional package that is needed and not installed."""
 
 
 class CannotRender(DiffcloneError, RuntimeError):
-    """A machine without what pictures need."""
+    """A machine without the libraries that rendering needs."""

@@ -1,35 +1,73 @@
-"""Files that are written whole or not at all, and never over something else."""
+"""Files that are written completely or not at all, and that never replace another file by accident.
+
+This module imports torch only to read or write tensors, so that Records can be read without it.
+"""
 
 import hashlib
 import json
 import os
+import shutil
+import warnings
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load, save
+from diffclone.errors import DiffcloneWarning, InvalidFile
 
-from diffclone.errors import InvalidFile
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """A temporary file beside the target, then a rename: a reader sees the old file or the new one."""
+def refuse_existing(path: Path, way_out: str = "Choose another name or remove it.") -> None:
+    """Raise `InvalidFile` if `path` exists: nothing is overwritten."""
+    if path.exists() or path.is_symlink():
+        raise InvalidFile(f"{path} exists already and is not overwritten. {way_out}")
+
+
+@contextmanager
+def replace_path(path: Path) -> Generator[Path, None, None]:
+    """Yield a temporary path beside `path`, which is renamed to `path` if the block succeeds and removed if it fails.
+
+    The block may write a file or a folder. A reader sees the old content of `path` or the new one, nothing between.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        yield temporary
         temporary.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        if temporary.is_dir():
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
         raise
 
 
+@contextmanager
+def create_path(path: Path, *, allow_empty_folder: bool = False) -> Generator[Path, None, None]:
+    """Do the same as `replace_path`, but refuse a path that exists, also if it appears while the block runs."""
+
+    def check() -> None:
+        if not (allow_empty_folder and path.is_dir() and not any(path.iterdir())):
+            refuse_existing(path)
+
+    check()
+    with replace_path(path) as temporary:
+        yield temporary
+        check()
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file, replacing an older one."""
+    with replace_path(path) as temporary, temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def digest(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except FileNotFoundError:
@@ -37,34 +75,90 @@ def digest(path: Path) -> str:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Indented, for people; atomically."""
+    """Write indented JSON."""
     write_atomically(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def read_json(path: Path) -> Any:
-    """What `write_json` wrote."""
+    """Read a file of JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InvalidFile(f"no such file: {path}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as fault:
-        raise InvalidFile(f"{path} is not JSON ({fault}).") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InvalidFile(f"{path} is not JSON ({error}).") from None
 
 
-def write_tensors(path: Path, tensors: dict[str, torch.Tensor], about: Any) -> None:
-    """A safetensors file; `about` (JSON) travels in its header."""
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read a file with one JSON object per line.
+
+    A last line that has no newline and cannot be parsed was cut off while it was written, by a power cut or a full
+    disk. It is dropped with a warning.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        raise InvalidFile(f"no such file: {path}.") from None
+    values: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            # A disk may keep the length of a lost write, and fill it with zeros.
+            if number == len(lines) and line.strip(b"\0")[:1] in (b"{", b""):
+                warnings.warn(f"{path}: the last line is incomplete and is ignored.", DiffcloneWarning, stacklevel=2)
+                return values
+            raise InvalidFile(f"{path}: line {number} is not JSON ({error}). Correct or remove that line.") from None
+        if not isinstance(value, dict):
+            raise InvalidFile(f"{path}: line {number} is not a JSON object. Correct or remove that line.")
+        values.append(value)
+    return values
+
+
+def write_lines(path: Path, values: Iterable[Mapping[str, Any]]) -> None:
+    """Write a file with one JSON object per line."""
+    write_atomically(path, "".join(json.dumps(value) + "\n" for value in values).encode())
+
+
+def append_line(path: Path, value: Mapping[str, Any]) -> None:
+    """Append one JSON object as a line. An incomplete last line is removed first, with a warning."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not _ends_with_newline(path):
+        write_lines(path, read_lines(path))
+    with path.open("ab") as file:
+        file.write((json.dumps(value) + "\n").encode())
+
+
+def _ends_with_newline(path: Path) -> bool:
+    """Return whether another line can follow. It can in a file that is empty or does not exist."""
+    if not path.exists():
+        return True
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        return file.read(1) in (b"", b"\n")
+
+
+def write_tensors(path: Path, tensors: "dict[str, Tensor]", about: Any) -> None:
+    """Write a safetensors file with `about`, a JSON value, in its header."""
+    from safetensors.torch import save
+
     cpu = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}
     write_atomically(path, save(cpu, metadata={"about": json.dumps(about)}))
 
 
-def read_tensors(path: Path) -> tuple[dict[str, torch.Tensor], Any]:
-    """What `write_tensors` wrote: the tensors, and what they are about."""
+def read_tensors(path: Path) -> "tuple[dict[str, Tensor], Any]":
+    """Read the tensors of a safetensors file, and the value `about` of its header."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
     try:
         content = path.read_bytes()
         tensors = load(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     except FileNotFoundError:
         raise InvalidFile(f"no such file: {path}.") from None
-    except (SafetensorError, ValueError) as fault:
-        raise InvalidFile(f"{path} is damaged or no safetensors file ({fault}).") from None
+    except (SafetensorError, ValueError) as error:
+        raise InvalidFile(f"{path} is damaged or no safetensors file ({error}).") from None
     return tensors, json.loads(header.get("__metadata__", {}).get("about", "null"))

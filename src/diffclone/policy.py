@@ -1,8 +1,6 @@
 """A trained method that acts: observations of the world in, actions of the world out."""
 
 import dataclasses
-import os
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -18,7 +16,7 @@ from diffclone.data import Normaliser
 from diffclone.deploy.card import card
 from diffclone.deploy.monitor import CALIBRATION, Monitor, Score
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
-from diffclone.files import digest, read_json, read_tensors, write_atomically, write_json, write_tensors
+from diffclone.files import create_path, digest, read_json, read_tensors, write_atomically, write_json, write_tensors
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Dims, Method
@@ -156,8 +154,6 @@ class Policy:
         Half precision halves the file; weights are rounded to about three digits, and single again once loaded.
         """
         folder = Path(folder)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise InvalidFile(f"{folder} exists already and is not overwritten. Choose another folder.")
         tensors = {f"net.{name}": t.half() if half else t for name, t in self.net.state_dict().items()}
         tensors |= {f"normaliser.{name}": t for name, t in self.normaliser.tensors().items()}
         if self.bounds is not None:
@@ -172,19 +168,13 @@ class Policy:
             "data": self.data,
             "versions": versions(),
         }
-        # Both files or neither: they are written beside the folder, which then appears at once.
-        temporary = folder.with_name(f".{folder.name}.{os.getpid()}")
-        try:
+        with create_path(folder, allow_empty_folder=True) as temporary:
             write_tensors(temporary / "model.safetensors", tensors, {"format": FORMAT})
             config["sha256"] = digest(temporary / "model.safetensors")
             write_json(temporary / "config.json", config)
             write_atomically(temporary / "README.md", card(config).encode())
             if self.guard is not None and self.guard.calibration is not None:
                 self.guard.save(temporary)
-            temporary.replace(folder)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
 
     @classmethod
     def load(cls, folder: str | Path, *, device: torch.device | str = "cpu") -> "Policy":

@@ -2,7 +2,6 @@
 
 import datetime
 import importlib.metadata
-import json
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, final
 
 from diffclone.errors import InvalidFile
+from diffclone.files import append_line, read_lines
 
 
 def versions() -> dict[str, str]:
@@ -48,16 +48,12 @@ class Record:
 
     def append_to(self, path: Path) -> None:
         """Add one line."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(self)) + "\n")
+        append_line(path, asdict(self))
 
     @classmethod
     def read_all(cls, path: Path) -> list["Record"]:
         """Every line of a file."""
-        if not path.exists():
-            raise InvalidFile(f"no such file: {path}.")
         try:
-            return [cls(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines() if line]
-        except (json.JSONDecodeError, TypeError) as fault:
-            raise InvalidFile(f"{path} is not a file of Records ({fault}).") from None
+            return [cls(**line) for line in read_lines(path)]
+        except TypeError as error:
+            raise InvalidFile(f"{path} is not a file of Records ({error}).") from None

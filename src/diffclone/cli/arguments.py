@@ -71,12 +71,6 @@ def load_member(folder: Path, member: int) -> Policy:
     return policy[member]
 
 
-def refuse_existing(path: Path) -> None:
-    """Nothing is overwritten."""
-    if path.exists():
-        raise InvalidSettings(f"{path} exists already and is not overwritten. Choose another name or remove it.")
-
-
 def expert_options(options: tuple[str, ...], weights: Path | None) -> dict[str, Any]:
     """As `Task.expert` takes them."""
     return parse_options(options) | ({} if weights is None else {"weights": weights})

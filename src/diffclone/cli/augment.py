@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 import tyro
 
-from diffclone.cli.arguments import find_demonstrations, guide_cache, refuse_existing
+from diffclone.cli.arguments import find_demonstrations, guide_cache
 from diffclone.cli.console import bars, print_json, print_message
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import preset
+from diffclone.files import refuse_existing
 from diffclone.guides import DiffusionGuide
 from diffclone.training import Progress
 

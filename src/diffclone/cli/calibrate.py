@@ -10,7 +10,8 @@ from diffclone.cli.arguments import find_demonstrations
 from diffclone.cli.console import bars, print_json, print_message
 from diffclone.deploy.calibration import calibrate_on_demonstrations, calibrate_on_rollouts
 from diffclone.deploy.monitor import CALIBRATION, Monitor
-from diffclone.errors import InvalidFile, InvalidSettings
+from diffclone.errors import InvalidSettings
+from diffclone.files import refuse_existing
 from diffclone.tasks import TASKS
 from diffclone.tasks.options import parse_options
 from diffclone.training.runs import Run
@@ -49,8 +50,8 @@ class Calibrate:
         run = Run(self.run_folder)
         run.policy()  # what is no finished run is told so first
         path = run.folder / "policy" / CALIBRATION
-        if path.exists() and not self.again:
-            raise InvalidFile(f"{path} exists already and is not overwritten. To replace it: --again.")
+        if not self.again:
+            refuse_existing(path, "To replace it: --again.")
         monitor = self.on_data(run, self.data) if self.data is not None else self.on_rollouts(run, str(self.env))
         monitor.save(path.parent)
         q = monitor.calibration

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from diffclone.cli.arguments import TaskName, expert_options, refuse_existing
+from diffclone.cli.arguments import TaskName, expert_options
 from diffclone.cli.console import bars, print_json, print_message
+from diffclone.files import refuse_existing
 from diffclone.records import versions
 from diffclone.tasks import TASKS
 

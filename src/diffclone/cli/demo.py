@@ -16,7 +16,7 @@ from diffclone.errors import InvalidFile
 from diffclone.evaluation import Scores, evaluate
 from diffclone.experiments import preset
 from diffclone.experiments.choices import shortened
-from diffclone.files import write_atomically
+from diffclone.files import read_lines, write_atomically
 from diffclone.guides import DiffusionGuide
 from diffclone.methods import DBC
 from diffclone.model import Dims
@@ -199,7 +199,7 @@ def write_page(
 
 def read_metrics(run: Run) -> dict[str, tuple[list[int], npt.NDArray[np.float64]]]:
     """Curves by stage and loss: updates, and values (reports, members)."""
-    lines = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
+    lines = read_lines(run.metrics)
     names = dict.fromkeys(f"{line['stage']}/{key}" for line in lines for key, v in line.items() if isinstance(v, list))
     curves: dict[str, tuple[list[int], npt.NDArray[np.float64]]] = {}
     for name in names:

@@ -6,10 +6,11 @@ from typing import Annotated, Literal
 
 import tyro
 
-from diffclone.cli.arguments import TaskName, expert_options, refuse_existing
+from diffclone.cli.arguments import TaskName, expert_options
 from diffclone.cli.console import bars, percent, print_json, print_message, print_table
 from diffclone.cli.tasks import shown
 from diffclone.errors import InvalidSettings
+from diffclone.files import refuse_existing
 from diffclone.records import versions
 from diffclone.tasks import TASKS, Task
 from diffclone.tasks.expert_scores import score_expert

@@ -12,12 +12,12 @@ import numpy.typing as npt
 import tyro
 from rich.markup import escape
 
-from diffclone.cli.arguments import find_demonstrations, refuse_existing
+from diffclone.cli.arguments import find_demonstrations
 from diffclone.cli.console import print_json, print_message, print_table
 from diffclone.data import Demonstrations
 from diffclone.data.inspection import SEVERITIES, Finding, Unlikeness, bounds_of, find_faults, rank_episodes, understood
 from diffclone.errors import InvalidSettings, MissingPackage
-from diffclone.files import write_atomically
+from diffclone.files import refuse_existing, write_atomically
 
 SHOWN_DIMENSIONS, SHOWN_EPISODES = 24, 5
 """In the terminal; the page and --json have all dimensions, and --json all episodes."""

@@ -3,12 +3,13 @@
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
 from diffclone.cli.console import print_message, print_table
-from diffclone.errors import DiffcloneError, UnknownName
+from diffclone.errors import DiffcloneError, DiffcloneWarning, UnknownName
 from diffclone.records import versions
 from diffclone.registry import Registry
 
@@ -46,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def report_errors(work: Callable[[], None]) -> None:
     """Call `work`; print an expected error as one line and exit."""
+    warnings.showwarning = show_warning
     try:
         work()
     except DiffcloneError as error:
@@ -58,6 +60,12 @@ def report_errors(work: Callable[[], None]) -> None:
         hint = " Free some space, then run the same command again." if error.errno == errno.ENOSPC else ""
         print_message(f"diffclone: {error.filename or 'writing'}: {os.strerror(error.errno or 0)}.{hint}")
         sys.exit(EXIT_ERROR)
+
+
+def show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    """Print a warning of diffclone as one line, and any other as Python does."""
+    ours = issubclass(category, DiffcloneWarning)
+    print_message(f"diffclone: warning: {message}" if ours else warnings.formatwarning(message, category, *place))
 
 
 def dispatch(argv: list[str]) -> None:

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from diffclone.cli.arguments import TaskName, refuse_existing
+from diffclone.cli.arguments import TaskName
 from diffclone.cli.console import print_message
 from diffclone.errors import InvalidSettings
+from diffclone.files import refuse_existing
 from diffclone.tasks import TASKS
 from diffclone.tasks.options import parse_options
 

@@ -1,7 +1,5 @@
 """The command `report`: Records of experiments beside the paper's numbers, as a page, tables and figures."""
 
-import shutil
-import tempfile
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,13 +7,13 @@ from typing import Annotated
 
 import tyro
 
-from diffclone.cli.arguments import refuse_existing
 from diffclone.cli.console import print_message
 from diffclone.cli.reproduce import Reproduce
 from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage
 from diffclone.experiments import EXPERIMENTS
 from diffclone.experiments.compare import sheets
 from diffclone.experiments.spec import Source
+from diffclone.files import create_path, refuse_existing
 from diffclone.records import Record
 from diffclone.reports.films import MEDIA, Film
 from diffclone.tasks import TASKS
@@ -55,19 +53,12 @@ class Report:
 
 
 def write_all(folder: Path, files: dict[str, bytes]) -> None:
-    """The whole folder or nothing."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    """Write a folder of files, all of them or none."""
+    with create_path(folder) as temporary:
         for name, content in files.items():
             path = temporary / name
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        temporary.chmod(0o755)
-        temporary.rename(folder)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
 
 
 def read_films(folder: Path) -> list[Film]:

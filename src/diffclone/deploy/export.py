@@ -6,7 +6,6 @@ A file is compared with the policy on a thousand observations before it gets its
 
 import io
 import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from diffclone.deploy import runtime
 from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage
+from diffclone.files import create_path, refuse_existing
 from diffclone.methods import METHODS
 from diffclone.nn import MLP
 from diffclone.nn.images import PictureNet
@@ -110,13 +110,10 @@ def array(tensor: Tensor) -> Floats:
 def export(policy: Policy, out: str | Path, to: Format) -> float:
     """Write one member to a file that does not exist yet. The answer is its largest relative difference from torch."""
     out = Path(out)
-    if out.exists():
-        raise InvalidFile(f"{out} exists already and is not overwritten. Choose another name or remove it.")
+    refuse_existing(out)
     write, read = FORMATS[to]
     content = write(Plain.of(policy))
-    out.parent.mkdir(parents=True, exist_ok=True)
-    temporary = out.with_name(f".{out.name}.{os.getpid()}")
-    try:
+    with create_path(out) as temporary:
         temporary.write_bytes(content)
         found = difference(policy, read(temporary))
         if not found <= TOLERANCE:
@@ -124,13 +121,6 @@ def export(policy: Policy, out: str | Path, to: Format) -> float:
                 f"the exported policy differs from torch by {found:.1e} of the largest action; at most {TOLERANCE:g} "
                 f"is allowed. {out} was not written; `diffclone serve` serves the policy as it is."
             )
-        try:
-            out.touch(exist_ok=False)  # whoever else was quicker keeps the name
-        except FileExistsError:
-            raise InvalidFile(f"{out} has appeared meanwhile and is not overwritten. Choose another name.") from None
-        temporary.replace(out)
-    finally:
-        temporary.unlink(missing_ok=True)
     return found
 
 

@@ -1,6 +1,5 @@
 """What experiments measure beside scores. A kind of `Measure` each; one line in the registry."""
 
-import json
 import time
 from collections.abc import Callable
 
@@ -12,6 +11,7 @@ from diffclone.evaluation import evaluate
 from diffclone.experiments.diffusion_measures import field, reconstruction, samples
 from diffclone.experiments.multimodality import CLUSTERS, SEEDS, majority_ratios
 from diffclone.experiments.subject import Measured, Subject, rounded
+from diffclone.files import read_lines
 from diffclone.policy import Policy
 from diffclone.registry import Registry
 
@@ -88,7 +88,7 @@ def trajectories(subject: Subject) -> Measured:
 def curves(subject: Subject) -> Measured:
     """Both losses of the policy while it was trained, a number a member."""
     run, _ = subject.trained()
-    lines = [json.loads(line) for line in run.metrics.read_text(encoding="utf-8").splitlines()]
+    lines = read_lines(run.metrics)
     lines = [line for line in lines if line["stage"] == "policy"]
     kept = [lines[k] for k in np.unique(np.linspace(0, len(lines) - 1, min(POINTS, len(lines))).astype(np.int64))]
     losses = {

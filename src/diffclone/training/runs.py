@@ -18,7 +18,16 @@ from diffclone.data import Demonstrations
 from diffclone.deploy.card import card
 from diffclone.errors import InvalidFile
 from diffclone.evaluation import Scores
-from diffclone.files import read_json, read_tensors, write_atomically, write_json, write_tensors
+from diffclone.files import (
+    append_line,
+    read_json,
+    read_lines,
+    read_tensors,
+    write_atomically,
+    write_json,
+    write_lines,
+    write_tensors,
+)
 from diffclone.fit import about, choose_device, fit_fully
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
@@ -136,8 +145,7 @@ def train_run(
             forget_metrics(run.metrics, now)
         losses = {name: values.tolist() for name, values in now.losses.items()}
         line = {"stage": now.stage, "update": now.update, "seconds": round(now.seconds, 3), **losses}
-        with run.metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        append_line(run.metrics, line)
         progress(now)
 
     fitted = fit_fully(
@@ -163,7 +171,8 @@ def train_run(
         seconds=fitted.seconds,
         quick=quick,
     )
-    if not run.records.exists():  # it is there already if an earlier try could not be saved
+    # The Record is there already if an earlier attempt could not save its policy.
+    if not run.records.exists() or not Record.read_all(run.records):
         record.append_to(run.records)
     for name, net in fitted.trained.parts.items():
         write_tensors(folder / "parts" / f"{name}.safetensors", net.state_dict(), about(demos))
@@ -174,10 +183,8 @@ def train_run(
 def forget_metrics(path: Path, now: Progress) -> None:
     """Drop lines that a resumed stage writes again: an interruption may lie after the last checkpoint."""
     if path.exists():
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        known = [(line, json.loads(line)) for line in lines]
-        kept = [line for line, m in known if m["stage"] != now.stage or m["update"] < now.update]
-        write_atomically(path, "".join(kept).encode())
+        lines = read_lines(path)
+        write_lines(path, [line for line in lines if line["stage"] != now.stage or line["update"] < now.update])
 
 
 def evaluation_record(policy: Policy, scores: Scores, *, quick: bool = False) -> Record:

@@ -1,10 +1,7 @@
 """Files of demonstrations, one module a format. A reader's answer is the arguments of `Demonstrations.from_arrays`."""
 
-import os
-import shutil
 import zipfile
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,6 +16,7 @@ from diffclone.data.formats.pt import read_pt
 from diffclone.data.formats.robomimic import read_robomimic, write_robomimic
 from diffclone.data.formats.zarr_buffer import read_zarr
 from diffclone.errors import DiffcloneError, InvalidData, MissingPackage
+from diffclone.files import create_path, refuse_existing
 
 Reader: TypeAlias = Callable[[Path], dict[str, Any]]
 
@@ -51,19 +49,19 @@ def write(demos: Demonstrations, target: str | Path) -> None:
     plain = name.partition(":")[2] if name.startswith(PREFIXES) else name
     path = Path(plain)
     if name.startswith("minari:") and ID.fullmatch(plain):
-        with _new(store() / plain) as folder:
+        with create_path(store() / plain) as folder:
             write_minari(demos, folder, plain)
     elif name.startswith("minari:"):
-        with _new(path) as folder:
+        with create_path(path) as folder:
             write_minari(demos, folder, path.name if ID.fullmatch(path.name) else f"{path.name}-v0")
     elif name.startswith("lerobot:"):
-        with _new(path) as folder:
+        with create_path(path) as folder:
             write_lerobot(demos, folder)
     elif path.suffix in HDF5:
-        with _new(path) as file:
+        with create_path(path) as file:
             write_robomimic(demos, file)
     elif path.suffix == ".npz":
-        _refuse_existing(path)
+        refuse_existing(path)
         write_npz(demos, path)
     else:
         raise InvalidData(
@@ -165,23 +163,3 @@ def _zip_names(path: Path) -> list[str]:
             return file.namelist()
     except Exception:  # damaged: the reader that the suffix names will say so
         return []
-
-
-def _refuse_existing(path: Path) -> None:
-    if path.exists() or path.is_symlink():
-        raise InvalidData(f"{path} exists already and is not overwritten. Choose another name or remove it.")
-
-
-@contextmanager
-def _new(path: Path) -> Generator[Path, None, None]:
-    """A name beside the target to write to; it becomes the target if all goes well, else it is removed."""
-    _refuse_existing(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        yield temporary
-        temporary.rename(path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.unlink(missing_ok=True)
-        raise
