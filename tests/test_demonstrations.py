@@ -78,6 +78,31 @@ def test_faults_are_named(arguments: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ([[-1, -1, -1], [1, 1]], r"per action dimension \(2\) in each; low has shape \(3,\) and high has shape \(2,\)"),
+        ([[-1, -1], [[1, 1]]], r"low has shape \(2,\) and high has shape \(1, 2\)"),
+        ([-1.0, 1.0], r"low has shape \(\) and high has shape \(\)"),
+        (1.0, r"must be \[low, high\] .*; they are 1\.0\."),
+        ([[-1, -1]], r"they are \[\[-1, -1\]\]"),
+        ("abc", r"they are abc"),
+        ([[-1, 2], [1, 1]], r"no low above its high; in dimension 1 low is 2 and high is 1"),
+        ([[-1, np.nan], [1, 1]], r"in dimension 1 low is nan and high is 1"),
+        ([[-1, -1], [np.nan, 1]], r"in dimension 0 low is -1 and high is nan"),
+    ],
+)
+def test_wrong_action_bounds_are_refused_on_construction(bounds: Any, message: str) -> None:
+    with pytest.raises(InvalidData, match=message):
+        Demonstrations.from_arrays(**GIVEN, meta={"action_bounds": bounds})
+
+
+@pytest.mark.parametrize("bounds", [[[-1, -1], [1, 1]], np.array([[-1, 0], [1, 0]]), ([-np.inf, 0], [np.inf, 1]), None])
+def test_action_bounds_may_be_arrays_equal_or_infinite(bounds: Any) -> None:
+    demos = Demonstrations.from_arrays(**GIVEN, meta={"action_bounds": bounds})
+    assert np.array_equal(demos.action_bounds or (), () if bounds is None else np.asarray(bounds))
+
+
+@pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.npz", npz_bytes(obs=ONES, episode_ends=[3]), r"lacks act; it has obs, episode_ends"),

@@ -285,8 +285,10 @@ def test_whatever_is_valid_can_be_inspected(
     obs: Any = rng.integers(0, 3, (steps, sizes[0])).astype(kind)
     act = values * rng.integers(-1, 2, (steps, sizes[1]))
     scaled = obs if kind is np.uint8 else obs * np.float32(values)
-    ends_of_actions = ([[-1.0] * sizes[1], [1.0] * sizes[1]], [-1.0, 1.0], [-np.inf, np.inf], [0.0, 0.0])
-    bounds = data.draw(st.sampled_from([{}, *({"action_bounds": pair} for pair in ends_of_actions)]))
+    sides = [(-1.0, 1.0), (-np.inf, np.inf), (0.0, 0.0)]
+    bounds = data.draw(
+        st.sampled_from([{}, *({"action_bounds": [[side] * sizes[1] for side in pair]} for pair in sides)])
+    )
     demos = Demonstrations.from_arrays(scaled, act, episode_ends=ends, meta=bounds)
     with np.errstate(all="raise", under="ignore"):
         findings, unlike = find_faults(demos), rank_episodes(demos)

@@ -45,6 +45,7 @@ class Demonstrations:
                 f"episode_ends must rise from at least 1 to the number of steps, {len(self.obs)}; "
                 f"they run {_few(self.episode_ends)}."
             )
+        _check_action_bounds(self.meta.get("action_bounds"), self.act.shape[1])
         for array in (self.obs, self.act, self.episode_ends):
             array.setflags(write=False)
 
@@ -241,6 +242,23 @@ class Demonstrations:
 def _few(values: Sequence[int] | npt.NDArray[np.int64]) -> str:
     shown = [str(v) for v in values]
     return ", ".join(shown if len(shown) <= 6 else [*shown[:3], "…", *shown[-2:]])
+
+
+def _check_action_bounds(bounds: Any, size: int) -> None:
+    if bounds is None:
+        return
+    expected = f"action_bounds must be [low, high] with one number per action dimension ({size}) in each"
+    try:
+        low, high = (np.asarray(bound, dtype=np.float32) for bound in bounds)
+    except (ValueError, TypeError):
+        raise InvalidData(f"{expected}; they are {str(bounds)[:80]}.") from None
+    if low.shape != (size,) or high.shape != (size,):
+        raise InvalidData(f"{expected}; low has shape {low.shape} and high has shape {high.shape}.")
+    if not (low <= high).all():  # NaN is not ≤ anything
+        k = int(np.flatnonzero(~(low <= high))[0])
+        raise InvalidData(
+            f"{expected}, and no low above its high; in dimension {k} low is {low[k]:g} and high is {high[k]:g}."
+        )
 
 
 def _hash_arrays(*arrays: npt.NDArray[Any]) -> str:

@@ -89,7 +89,7 @@ def _made(source: str | Path, arguments: dict[str, Any]) -> Demonstrations:
         demos = Demonstrations.from_arrays(**arguments)
     except InvalidData as fault:
         raise InvalidData(f"{source}: {fault}") from None
-    check_meta(source, demos.meta, demos.act.shape[1])
+    check_meta(source, demos.meta)
     return demos
 
 

@@ -145,26 +145,13 @@ def read_meta(path: Path) -> dict[str, Any]:
         return parse_meta(path, file.read(TEXT + 1))
 
 
-def check_meta(source: Source, meta: Mapping[str, Any], action_size: int) -> None:
+def check_meta(source: Source, meta: Mapping[str, Any]) -> None:
     """Refuse what others would stumble over later."""
     for key in ("understood", "image", "observation_keys"):
         if key in meta and not KNOWN[key](meta[key]):
             raise InvalidData(f"{source}: {key} in meta makes no sense: {json.dumps(meta[key])[:60]}. Remove it.")
     if not isinstance(meta.get("task"), str | None):
         raise InvalidData(f"{source}: the task in meta must be a name; it is {json.dumps(meta['task'])[:40]}.")
-    bounds = meta.get("action_bounds")
-    if bounds is None:
-        return
-    try:
-        low, high = (np.broadcast_to(np.asarray(bound, dtype=np.float32), (action_size,)) for bound in bounds)
-        fits = bool((low <= high).all())
-    except (ValueError, TypeError):
-        fits = False
-    if not fits:
-        raise InvalidData(
-            f"{source}: action_bounds in meta must be [low, high], each {action_size} numbers and low ≤ high; "
-            f"they are {json.dumps(bounds)[:60]}."
-        )
 
 
 def need(package: str, source: Source) -> Any:
