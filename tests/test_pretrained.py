@@ -1,5 +1,3 @@
-"""Policies that come with the package."""
-
 import json
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import torch
 
 from diffclone import BC, Demonstrations, Network, Policy, Training, evaluate, fit, pretrained
 from diffclone.cli.main import main
-from diffclone.deploy.pretrained import FOLDER, names
+from diffclone.deploy.pretrained import FOLDER, pretrained_names
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import PRESETS
 from diffclone.guides import GUIDES
@@ -17,16 +15,16 @@ from diffclone.methods import METHODS
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
 
-LARGEST = 8 * 2**20
+MAX_BYTES = 8 * 2**20
 
 
-def test_there_is_one_for_every_task_and_all_are_small() -> None:
-    assert {name.split("/")[0] for name in names()} == set(TASKS)
-    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < LARGEST
+def test_every_task_has_a_small_pretrained_policy() -> None:
+    assert {name.split("/")[0] for name in pretrained_names()} == set(TASKS)
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < MAX_BYTES
 
 
-@pytest.mark.parametrize("name", names())
-def test_each_fits_its_task_and_is_of_a_preset(name: str) -> None:
+@pytest.mark.parametrize("name", pretrained_names())
+def test_each_policy_matches_its_task_and_a_preset(name: str) -> None:
     policy, (task, method) = pretrained(name), name.split("/")
     assert (policy.dims.obs, policy.dims.act) == (TASKS[task].obs_size, TASKS[task].act_size)
     assert policy.data["fingerprint"] == TASKS[task].demonstrations().fingerprint
@@ -41,11 +39,11 @@ def test_each_fits_its_task_and_is_of_a_preset(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["maze", "maze/bc", "fetch-pick"])
-def test_a_few_episodes_mostly_succeed(name: str) -> None:
+def test_most_episodes_succeed(name: str) -> None:
     assert evaluate(pretrained(name), name.split("/")[0], episodes=20).success_rate > 0.6
 
 
-def test_the_command_plays_and_writes_nothing(
+def test_evaluate_writes_nothing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -58,19 +56,19 @@ def test_the_command_plays_and_writes_nothing(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--pretrained", "mase"], "no policy named 'mase' comes with the package; there are ant-reach/dbc"),
+        (["--pretrained", "mase"], "the package has no policy named 'mase'; it has ant-reach/dbc"),
         ([], "say what plays: a run's folder, or --pretrained"),
         (["somewhere", "--pretrained", "maze"], "say what plays"),
     ],
 )
-def test_what_cannot_be_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_give_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["evaluate", *arguments])
     assert stop.value.code == 2
     assert message in capsys.readouterr().err.replace("\n", " ")
 
 
-def test_half_precision_is_half_as_large_and_acts_nearly_the_same(tmp_path: Path) -> None:
+def test_half_precision_halves_the_file_and_hardly_changes_actions(tmp_path: Path) -> None:
     x = np.random.default_rng(0).uniform(-1, 1, (200, 3))
     demos = Demonstrations.from_arrays(x, np.sin(3 * x[:, :2]), episode_ends=[200])
     policy = fit(BC(training=Training(updates=50), network=Network(width=64)), demos, device="cpu")

@@ -21,10 +21,14 @@ import pytest
 import torch
 
 from diffclone import BC, Demonstrations, DiffusionGuide, Network, Policy, Training, fit
+<<<<<<< HEAD
 from diffclone.cli.serve import Serve, watch_of
+=======
+from diffclone.cli.deploy_commands import Serve
+>>>>>>> 6c4c747 (deploy: plain names; conformal.py merges into monitor and calibration)
 from diffclone.deploy import server as serving
 from diffclone.deploy.monitor import Monitor
-from diffclone.deploy.server import JSON, NPY, Server, beside, is_loopback
+from diffclone.deploy.server import JSON, NPY, Server, is_loopback, serve_in_thread
 from diffclone.errors import InvalidSettings
 from diffclone.methods import IBC
 from diffclone.rng import Rng
@@ -44,14 +48,14 @@ def policy() -> Policy:
 
 @pytest.fixture(scope="module")
 def port(policy: Policy) -> Iterator[int]:
-    with beside(Server(policy, patience=5.0)) as found:
+    with serve_in_thread(Server(policy, timeout=5.0)) as found:
         yield found
 
 
 Answer = tuple[int, dict[str, str], bytes]
 
 
-def ask(port: int, verb: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
+def request(port: int, verb: str, path: str, body: bytes | None = None, **headers: str) -> Answer:
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     client.request(verb, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
     response = client.getresponse()
@@ -73,15 +77,15 @@ def npy(array: Any) -> bytes:
     return file.getvalue()
 
 
-def raw(port: int, sent: bytes) -> bytes:
-    """All that comes back to bytes that need not be HTTP, until the server hangs up."""
+def send_bytes(port: int, sent: bytes) -> bytes:
+    """Send bytes and return everything the server sends until it closes the connection."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
         client.sendall(sent)
         client.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: client.recv(65536), b""))
 
 
-# What it is for.
+# Actions.
 
 
 @pytest.mark.parametrize("rows", [0, slice(0, 1), slice(0, 7)])
@@ -93,23 +97,23 @@ def test_json_in_json_out(port: int, policy: Policy, rows: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [OBS[0], OBS[:7].astype(np.float64), np.asfortranarray(OBS[:4]), OBS[:3].astype(">f4")]
+    "observation", [OBS[0], OBS[:7].astype(np.float64), np.asfortranarray(OBS[:4]), OBS[:3].astype(">f4")]
 )
-def test_npy_in_npy_out(port: int, policy: Policy, given: Any) -> None:
-    status, headers, body = ask(port, "POST", "/act", npy(given), content_type=NPY)
+def test_npy_in_npy_out(port: int, policy: Policy, observation: Any) -> None:
+    status, headers, body = request(port, "POST", "/act", npy(observation), content_type=NPY)
     assert (status, headers["content-type"]) == (200, NPY)
     action = np.load(io.BytesIO(body), allow_pickle=False)
     assert action.dtype == np.float32
-    assert np.allclose(action, policy(given.astype(np.float32)), atol=1e-6)
+    assert np.allclose(action, policy(observation.astype(np.float32)), atol=1e-6)
 
 
-def test_whole_numbers_will_do(port: int, policy: Policy) -> None:
+def test_integers_are_accepted(port: int, policy: Policy) -> None:
     assert np.allclose(act(port, [1, 0, -1])[1]["action"], policy(np.array([1.0, 0, -1])), atol=1e-6)
 
 
 def test_health_and_about(port: int, policy: Policy) -> None:
-    assert json.loads(ask(port, "GET", "/health")[2]) == {"status": "ok"}
-    about = json.loads(ask(port, "GET", "/about?please")[2])
+    assert json.loads(request(port, "GET", "/health")[2]) == {"status": "ok"}
+    about = json.loads(request(port, "GET", "/about?query")[2])
     assert about["method"] == "bc"
     assert (about["observation_size"], about["action_size"]) == (3, 2)
     assert np.allclose(about["bounds"], BOUNDS)
@@ -118,7 +122,7 @@ def test_health_and_about(port: int, policy: Policy) -> None:
     assert about["member"] == {"seed": 0}
 
 
-def test_a_connection_serves_many_requests_also_after_a_fault(port: int, policy: Policy) -> None:
+def test_a_connection_serves_many_requests_also_after_an_error(port: int, policy: Policy) -> None:
     client = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
     for body, expected in ((b"{", 400), (json.dumps({"observation": OBS[1].tolist()}).encode(), 200)) * 5:
         client.request("POST", "/act", body, {"Content-Type": JSON})
@@ -128,7 +132,7 @@ def test_a_connection_serves_many_requests_also_after_a_fault(port: int, policy:
     client.close()
 
 
-def test_sixteen_clients_at_once_get_their_own_answers(port: int, policy: Policy) -> None:
+def test_sixteen_simultaneous_clients_get_their_own_actions(port: int, policy: Policy) -> None:
     expected = policy(OBS)
 
     def client(rows: list[int]) -> None:
@@ -139,63 +143,61 @@ def test_sixteen_clients_at_once_get_their_own_answers(port: int, policy: Policy
         list(pool.map(client, np.array_split(np.arange(200), 16)))
 
 
-def test_a_method_that_searches_is_served_too() -> None:
-    searching = fit(
+def test_a_method_that_searches_for_its_action_is_served() -> None:
+    policy = fit(
         IBC(training=Training(updates=2), network=Network(width=8, depth=1), samples=8), DEMOS, device="cpu"
     )
-    with beside(Server(searching)) as port:
+    with serve_in_thread(Server(policy)) as port:
         assert np.shape(act(port, OBS[:5].tolist())[1]["action"]) == (5, 2)
 
 
 # The monitor.
 
 
-def test_what_a_monitor_says_is_in_the_answer(policy: Policy) -> None:
-    def watch(obs: Any, action: Any) -> dict[str, Any]:
+def test_the_scores_of_a_monitor_are_in_the_reply(policy: Policy) -> None:
+    def monitor(obs: Any, action: Any) -> dict[str, Any]:
         return {"score": float(obs.sum()), "shape": list(action.shape)}
 
-    with beside(Server(policy, watch)) as port:
+    with serve_in_thread(Server(policy, monitor)) as port:
         assert act(port, [1, 2, 3])[1]["monitor"] == {"score": 6.0, "shape": [2]}
-        _, headers, _ = ask(port, "POST", "/act", npy(OBS[:4]), content_type=NPY)
+        _, headers, _ = request(port, "POST", "/act", npy(OBS[:4]), content_type=NPY)
         assert json.loads(headers["monitor"])["shape"] == [4, 2]
-        assert json.loads(ask(port, "GET", "/about")[2])["monitor"] is True
+        assert json.loads(request(port, "GET", "/about")[2])["monitor"] is True
 
 
-def test_a_calibrated_policy_is_monitored(policy: Policy) -> None:
-    assert watch_of(policy) is None
+def test_the_monitor_of_the_policy_is_used_by_default(policy: Policy) -> None:
     guide = DiffusionGuide(width=8, depth=1, steps=10)
-    guard = Monitor(guide, guide.init(policy.dims, Rng([0])["init"]), policy.normaliser)
-    guarded = replace(policy, guard=guard)
-    with beside(Server(guarded, watch_of(guarded))) as port:
+    monitor = Monitor(guide, guide.init(policy.dims, Rng([0])["init"]), policy.normaliser)
+    with serve_in_thread(Server(replace(policy, guard=monitor))) as port:
         for rows in (0, slice(0, 4)):
             answer = act(port, OBS[rows].tolist())[1]
-            assert answer["monitor"] == guard.score(OBS[rows], np.array(answer["action"], np.float32)).to_dict()
+            assert answer["monitor"] == monitor.score(OBS[rows], np.array(answer["action"], np.float32)).to_dict()
 
 
-def test_a_monitor_that_fails_is_a_fault_and_not_silence(policy: Policy, caplog: pytest.LogCaptureFixture) -> None:
-    def watch(obs: Any, action: Any) -> dict[str, Any]:
+def test_an_error_in_the_monitor_is_an_error_reply(policy: Policy, caplog: pytest.LogCaptureFixture) -> None:
+    def monitor(obs: Any, action: Any) -> dict[str, Any]:
         raise RuntimeError("broken monitor")
 
-    with caplog.at_level(logging.ERROR), beside(Server(policy, watch)) as port:
+    with caplog.at_level(logging.ERROR), serve_in_thread(Server(policy, monitor)) as port:
         status, answer = act(port, OBS[0].tolist())
-        assert (status, answer) == (500, {"error": "the policy failed; the server's log says how."})
-        assert ask(port, "GET", "/health")[0] == 200
+        assert (status, answer) == (500, {"error": "the policy failed; see the server log."})
+        assert request(port, "GET", "/health")[0] == 200
     assert "broken monitor" in caplog.text
 
 
-def test_an_answer_that_is_not_finite_is_not_given() -> None:
+def test_an_action_that_is_not_finite_is_not_sent() -> None:
     lost = fit(METHOD, DEMOS, device="cpu")
     with torch.no_grad():
         next(lost.net.parameters()).fill_(float("nan"))
-    with beside(Server(lost)) as port:
+    with serve_in_thread(Server(lost)) as port:
         status, answer = act(port, OBS[0].tolist())
     assert status == 500
     assert "not finite" in answer["error"]
 
 
-# Hostile bodies.
+# Invalid bodies.
 
-WRONG: list[bytes] = [
+INVALID_JSON: list[bytes] = [
     b"",
     b"{",
     b"null",
@@ -230,9 +232,9 @@ WRONG: list[bytes] = [
 ]
 
 
-@pytest.mark.parametrize("body", WRONG, ids=range(len(WRONG)))
-def test_a_wrong_json_body_is_one_line(port: int, body: bytes) -> None:
-    status, _, answer = ask(port, "POST", "/act", body, content_type=JSON)
+@pytest.mark.parametrize("body", INVALID_JSON, ids=range(len(INVALID_JSON)))
+def test_invalid_json_bodies_give_one_line(port: int, body: bytes) -> None:
+    status, _, answer = request(port, "POST", "/act", body, content_type=JSON)
     assert status == 400
     error = json.loads(answer)["error"]
     assert error
@@ -240,12 +242,12 @@ def test_a_wrong_json_body_is_one_line(port: int, body: bytes) -> None:
     assert len(error) < 200
 
 
-def claimed(shape: str, descr: str = "'<f4'", content: bytes = b"\0" * 12) -> bytes:
+def npy_with_header(shape: str, descr: str = "'<f4'", content: bytes = b"\0" * 12) -> bytes:
     header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + content
 
 
-WRONG_NPY: list[bytes] = [
+INVALID_NPY: list[bytes] = [
     b"",
     b"\x93NUMPY",
     npy(OBS[0])[:-1],
@@ -259,21 +261,21 @@ WRONG_NPY: list[bytes] = [
     npy(np.array([1j, 0, 0])),
     npy(np.array([np.nan, 0, 0])),
     npy(np.zeros(3, [("a", "f4")])),
-    claimed("(3,)", "'|O'"),
-    claimed("(1000000000000, 3)"),
-    claimed("(-1, -3)"),
-    claimed("(0, 1" + "0" * 40 + ")", content=b""),
-    claimed("(3"),
-    claimed("(" * 300 + "3" + ")" * 300),
-    claimed("(__import__('os').abort(),)"),
-    claimed("(3,)", "'<f4', 'more': 1"),
-    claimed("(3,)", "'<M8[s]'"),
+    npy_with_header("(3,)", "'|O'"),
+    npy_with_header("(1000000000000, 3)"),
+    npy_with_header("(-1, -3)"),
+    npy_with_header("(0, 1" + "0" * 40 + ")", content=b""),
+    npy_with_header("(3"),
+    npy_with_header("(" * 300 + "3" + ")" * 300),
+    npy_with_header("(__import__('os').abort(),)"),
+    npy_with_header("(3,)", "'<f4', 'more': 1"),
+    npy_with_header("(3,)", "'<M8[s]'"),
 ]
 
 
-@pytest.mark.parametrize("body", WRONG_NPY, ids=range(len(WRONG_NPY)))
-def test_a_wrong_npy_body_is_one_line(port: int, body: bytes) -> None:
-    status, _, answer = ask(port, "POST", "/act", body, content_type=NPY)
+@pytest.mark.parametrize("body", INVALID_NPY, ids=range(len(INVALID_NPY)))
+def test_invalid_npy_bodies_give_one_line(port: int, body: bytes) -> None:
+    status, _, answer = request(port, "POST", "/act", body, content_type=NPY)
     assert status == 400
     assert "\n" not in json.loads(answer)["error"]
 
@@ -285,7 +287,7 @@ def test_nothing_is_unpickled(port: int, tmp_path: Path) -> None:
 
     file = io.BytesIO()
     np.save(file, np.array([Evil()] * 3, dtype=object), allow_pickle=True)
-    assert ask(port, "POST", "/act", file.getvalue(), content_type=NPY)[0] == 400
+    assert request(port, "POST", "/act", file.getvalue(), content_type=NPY)[0] == 400
     assert not (tmp_path / "executed").exists()
 
 
@@ -304,7 +306,7 @@ def test_mutated_bodies_never_stop_the_server(port: int) -> None:
     client.close()
 
 
-# Hostile requests.
+# Invalid requests.
 
 
 @pytest.mark.parametrize(
@@ -319,14 +321,14 @@ def test_mutated_bodies_never_stop_the_server(port: int) -> None:
     ],
 )
 def test_unknown_paths_and_verbs(port: int, verb: str, path: str, expected: int) -> None:
-    status, _, body = ask(port, verb, path)
+    status, _, body = request(port, verb, path)
     assert status == expected
     assert json.loads(body)["error"]
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
-def test_a_body_of_another_kind_is_refused(port: int, kind: str) -> None:
-    assert ask(port, "POST", "/act", b"{}", content_type=kind)[0] == 415
+def test_other_content_types_are_refused(port: int, kind: str) -> None:
+    assert request(port, "POST", "/act", b"{}", content_type=kind)[0] == 415
 
 
 @pytest.mark.parametrize(
@@ -346,24 +348,24 @@ def test_a_body_of_another_kind_is_refused(port: int, kind: str) -> None:
         (b"GET /health HTTP/1.0\r\n\r\n", b"200"),
     ],
 )
-def test_requests_that_are_hardly_http(port: int, sent: bytes, expected: bytes) -> None:
-    answer = raw(port, sent)
+def test_malformed_requests(port: int, sent: bytes, expected: bytes) -> None:
+    answer = send_bytes(port, sent)
     assert answer.startswith(b"HTTP/1.1 " + expected)
     assert b"Connection: close" in answer
 
 
-def test_half_a_request_leaves_no_trace(port: int) -> None:
-    assert raw(port, b"POST /act HTTP/1.1\r\nContent-Length: 50\r\n\r\n{") == b""
-    assert ask(port, "GET", "/health")[0] == 200
+def test_an_incomplete_request_gets_no_reply(port: int) -> None:
+    assert send_bytes(port, b"POST /act HTTP/1.1\r\nContent-Length: 50\r\n\r\n{") == b""
+    assert request(port, "GET", "/health")[0] == 200
 
 
-def test_a_body_that_is_too_large_is_refused_before_it_is_read(port: int) -> None:
-    status, _, body = ask(port, "POST", "/act", b" " * (serving.BODY_BYTES + 1), content_type=JSON)
+def test_a_large_body_is_refused_before_it_is_read(port: int) -> None:
+    status, _, body = request(port, "POST", "/act", b" " * (serving.MAX_BODY_BYTES + 1), content_type=JSON)
     assert status == 413
-    assert json.loads(body)["error"] == f"at most {serving.BODY_BYTES} bytes are read. Send fewer rows."
+    assert json.loads(body)["error"] == f"the body exceeds {serving.MAX_BODY_BYTES} bytes. Send fewer rows."
 
 
-def test_a_client_that_asks_whether_to_go_on_may(port: int) -> None:
+def test_expect_100_continue(port: int) -> None:
     body = json.dumps({"observation": OBS[0].tolist()}).encode()
     head = f"POST /act HTTP/1.1\r\nContent-Type: {JSON}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
     with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
@@ -373,13 +375,13 @@ def test_a_client_that_asks_whether_to_go_on_may(port: int) -> None:
         assert b"200 OK" in client.recv(1000)
 
 
-def test_slow_clients_are_sent_away_and_hold_nobody_up(policy: Policy) -> None:
-    with beside(Server(policy, patience=0.6)) as port:
+def test_slow_clients_time_out_and_do_not_delay_others(policy: Policy) -> None:
+    with serve_in_thread(Server(policy, timeout=0.6)) as port:
         begun = time.monotonic()
         silent = socket.create_connection(("127.0.0.1", port), timeout=10)
         slow = socket.create_connection(("127.0.0.1", port), timeout=10)
         slow.sendall(b"POST /act HTTP/1.1\r\nContent-Length: 100\r\n\r\n")
-        for _ in range(4):  # each byte comes in time, the whole does not
+        for _ in range(4):  # each byte arrives in time, the request does not
             slow.sendall(b" ")
             assert act(port, OBS[0].tolist())[0] == 200
             time.sleep(0.2)
@@ -390,34 +392,34 @@ def test_slow_clients_are_sent_away_and_hold_nobody_up(policy: Policy) -> None:
         silent.close()
 
 
-def test_more_clients_than_there_is_room_for(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "CONNECTIONS", 2)
-    with beside(Server(policy)) as port:
+def test_too_many_clients(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "MAX_CONNECTIONS", 2)
+    with serve_in_thread(Server(policy)) as port:
         held = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(3)]
         assert b"503" in held[2].recv(1000)
         for client in held:
             client.close()
         time.sleep(0.2)
-        assert ask(port, "GET", "/health")[0] == 200
+        assert request(port, "GET", "/health")[0] == 200
 
 
 # The token.
 
 
-def test_a_token_is_asked_for(policy: Policy) -> None:
-    with beside(Server(policy, token="häring")) as port:
-        assert ask(port, "GET", "/health")[0] == 200
-        for given in ("", "Bearer", "Bearer wrong", "häring", "Bearer haring"):
-            assert act(port, OBS[0].tolist(), authorization=given)[0] == 401
-            assert ask(port, "GET", "/about", authorization=given)[0] == 401
+def test_a_token_is_required(policy: Policy) -> None:
+    with serve_in_thread(Server(policy, token="häring")) as port:
+        assert request(port, "GET", "/health")[0] == 200
+        for sent in ("", "Bearer", "Bearer wrong", "häring", "Bearer haring"):
+            assert act(port, OBS[0].tolist(), authorization=sent)[0] == 401
+            assert request(port, "GET", "/about", authorization=sent)[0] == 401
         right = "Bearer häring".encode().decode("latin-1")
         assert act(port, OBS[0].tolist(), authorization=right)[0] == 200
-        assert ask(port, "GET", "/about", authorization=right)[0] == 200
+        assert request(port, "GET", "/about", authorization=right)[0] == 200
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "", "::", "192.0.2.7"])
 def test_other_addresses_need_a_token(policy: Policy, host: str) -> None:
-    with pytest.raises(InvalidSettings, match=r"other machines can reach .* give a --token too"):
+    with pytest.raises(InvalidSettings, match=r"other machines can reach .* add a --token"):
         asyncio.run(Server(policy).start(host, 0))
 
 
@@ -426,16 +428,16 @@ def test_addresses() -> None:
     assert is_loopback("localhost")
     assert is_loopback("::1")
     assert not is_loopback("0.0.0.0")
-    with pytest.raises(InvalidSettings, match="is no address of this machine"):
+    with pytest.raises(InvalidSettings, match="is not an address of this machine"):
         is_loopback("no such host")
 
 
-def test_faults_at_the_start(policy: Policy, port: int) -> None:
+def test_errors_at_the_start(policy: Policy, port: int) -> None:
     with pytest.raises(InvalidSettings, match=f"cannot listen on 127.0.0.1 port {port} .*Choose another --port"):
         asyncio.run(Server(policy).start("127.0.0.1", port))
     with pytest.raises(InvalidSettings, match="the token is empty"):
         Server(policy, token=" ")
-    with pytest.raises(InvalidSettings, match=r"2 members; choose one: Server\(policy\[0\]\)"):
+    with pytest.raises(InvalidSettings, match=r"2 members; serve one of them: Server\(policy\[0\]\)"):
         Server(policy.choose([0, 0]))
 
 
@@ -449,15 +451,20 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_member_that_is_not_there(run: Path) -> None:
+def test_a_member_that_does_not_exist(run: Path) -> None:
     with pytest.raises(InvalidSettings, match="has members 0 … 1; 2 was asked for"):
         Serve(run, member=2).run()
 
 
-def test_the_command_serves_until_it_is_interrupted(run: Path) -> None:
+def test_the_command_serves_until_interrupted(run: Path) -> None:
     code = (
+<<<<<<< HEAD
         "import signal, sys; from pathlib import Path; from diffclone.cli.serve import Serve\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # what a shell starts in the background ignores it
+=======
+        "import signal, sys; from pathlib import Path; from diffclone.cli.deploy_commands import Serve\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background processes of a shell ignore SIGINT
+>>>>>>> 6c4c747 (deploy: plain names; conformal.py merges into monitor and calibration)
         "try: Serve(Path(sys.argv[1]), member=1, port=0).run()\n"
         "except KeyboardInterrupt: sys.exit(130)"
     )

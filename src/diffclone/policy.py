@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from diffclone.data import Normaliser
-from diffclone.deploy.card import card
+from diffclone.deploy.card import model_card
 from diffclone.deploy.monitor import CALIBRATION, Monitor, Score
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
 from diffclone.files import create_path, digest, read_json, read_tensors, write_atomically, write_json, write_tensors
@@ -172,7 +172,7 @@ class Policy:
             write_tensors(temporary / "model.safetensors", tensors, {"format": FORMAT})
             config["sha256"] = digest(temporary / "model.safetensors")
             write_json(temporary / "config.json", config)
-            write_atomically(temporary / "README.md", card(config).encode())
+            write_atomically(temporary / "README.md", model_card(config).encode())
             if self.guard is not None and self.guard.calibration is not None:
                 self.guard.save(temporary)
 

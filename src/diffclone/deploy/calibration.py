@@ -1,9 +1,16 @@
-"""Calibrating the monitor of a run: on demonstrations that were held out, or on what the policy itself does.
+"""Calibrate the monitor of a run by split conformal prediction over whole episodes.
 
-Demonstrations bound false alarms where the expert acts, successful rollouts where the policy acts, which is where a
-monitor is asked. Both are only as good as the guide was not trained on them.
+M_i    = max over the steps of episode i of a score                  i = 1 … n, none of them in the training data
+q      = the ⌈(n + 1)(1 − α)⌉-th smallest M_i                        exists if n ≥ 1/α − 1
+alarm  = score > q
+
+P(an alarm in a new episode of the same distribution) ≤ α            over calibrations and episodes
+
+Episodes are exchangeable, the steps of one episode are not. Held-out demonstrations bound false alarms while the expert
+acts, successful rollouts bound them while the policy acts.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
@@ -13,8 +20,7 @@ import numpy.typing as npt
 import torch
 
 from diffclone.data import Demonstrations
-from diffclone.deploy.conformal import Calibration, conformal_threshold, episodes_needed
-from diffclone.deploy.monitor import Monitor, judging_parts
+from diffclone.deploy.monitor import Calibration, Monitor, judging_parts
 from diffclone.errors import InvalidData, InvalidSettings
 from diffclone.evaluation import Starts, evaluate
 from diffclone.policy import Policy
@@ -22,24 +28,51 @@ from diffclone.tasks import TASKS
 from diffclone.training.runs import Run
 
 
+def conformal_threshold(maxima: npt.ArrayLike, alpha: float) -> float:
+    """Return q. A new episode of the same distribution exceeds it with probability at most α.
+
+    Calibrated on successes, α bounds the share of successful episodes that raise a false alarm, on average over
+    calibrations. There is no bound on missed failures or on episodes of another distribution.
+    """
+    needed, m = episodes_needed(alpha), np.sort(np.asarray(maxima, dtype=np.float64).reshape(-1))
+    n = len(m)
+    if n < needed:
+        raise InvalidData(
+            f"alpha {alpha:g} needs at least {needed} calibration episodes; there are {n}. Add episodes, or choose a "
+            "larger alpha."
+        )
+    if not np.isfinite(m).all():
+        raise InvalidData(f"{int((~np.isfinite(m)).sum())} of {n} episodes have scores that are NaN or infinite.")
+    # ⌈(n + 1)(1 − α)⌉, tolerant of rounding errors in (n + 1) α.
+    rank = n + 1 - math.floor((n + 1) * alpha + 1e-9)
+    return float(m[rank - 1])
+
+
+def episodes_needed(alpha: float) -> int:
+    """Return the smallest n ≥ 1/α − 1."""
+    if not 0 < alpha < 1:
+        raise InvalidSettings(f"alpha must be a probability between 0 and 1; it is {alpha:g}.")
+    return math.ceil(1 / alpha - 1 - 1e-9)
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Rollouts:
-    """Episodes that a policy played."""
+    """Episodes of a policy in an environment."""
 
     steps: Demonstrations
-    """What it saw and did."""
+    """Observations and actions."""
     success: npt.NDArray[np.bool_]
-    """Of each episode."""
+    """Whether each episode succeeded."""
 
     @property
     def successes(self) -> Demonstrations:
-        """Only the episodes that succeeded."""
+        """The episodes that succeeded."""
         return self.steps.take(np.flatnonzero(self.success).tolist())
 
 
 def monitor_of(run: Run, member: int) -> Monitor:
-    """The monitor of one member of a run, not yet calibrated."""
+    """Return the monitor of one member of a run, without calibration."""
     policy = run.policy()
     if not 0 <= member < len(policy):
         raise InvalidSettings(f"member {member} was asked for; {run.folder} has members 0 … {len(policy) - 1}.")
@@ -48,7 +81,7 @@ def monitor_of(run: Run, member: int) -> Monitor:
     return Monitor.of(policy.method, parts, policy.normaliser)
 
 
-def play(
+def collect_rollouts(
     policy: Policy,
     task: str,
     *,
@@ -57,18 +90,18 @@ def play(
     progress: Callable[[int, int], None] = lambda done, total: None,
     **options: Any,
 ) -> Rollouts:
-    """Let one member play, and keep every step."""
+    """Run episodes with one member and keep every step."""
     if len(policy) != 1:
-        raise InvalidSettings(f"one member plays at a time; this policy has {len(policy)}: choose policy[0].")
-    seen: list[tuple[npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[Any]]] = []
+        raise InvalidSettings(f"this policy has {len(policy)} members; choose one: policy[0].")
+    recorded: list[tuple[npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[Any]]] = []
 
-    def watch(rows: npt.NDArray[np.int64], obs: npt.NDArray[np.float64]) -> None:
-        # The same call with the same rows as the evaluation's own, so the same actions, drawn ones included.
+    def record(rows: npt.NDArray[np.int64], obs: npt.NDArray[np.float64]) -> None:
+        # The same call number and rows as in `evaluate`, so the actions are the same, also if the method samples them.
         x = torch.from_numpy(obs.astype(np.float32))[None].to(policy.device, policy.normaliser.obs_mean.dtype)
-        seen.append((rows.copy(), obs.astype(np.float32), policy.act(x, len(seen))[0].cpu().numpy()))
+        recorded.append((rows.copy(), obs.astype(np.float32), policy.act(x, len(recorded))[0].cpu().numpy()))
 
-    scores = evaluate(policy, task, episodes=episodes, starts=starts, progress=progress, watch=watch, **options)
-    rows, obs, act = (np.concatenate(column) for column in zip(*seen, strict=True))
+    scores = evaluate(policy, task, episodes=episodes, starts=starts, progress=progress, watch=record, **options)
+    rows, obs, act = (np.concatenate(column) for column in zip(*recorded, strict=True))
     order = rows.argsort(kind="stable")
     meta = {"task": task, "starts": starts, "options": dict(options)}
     steps = Demonstrations.from_arrays(obs[order], act[order], episode_ends=np.cumsum(scores.length[0]), meta=meta)
@@ -78,23 +111,14 @@ def play(
 def calibrate(
     monitor: Monitor, episodes: Demonstrations, alpha: float, *, member: int, source: Mapping[str, Any]
 ) -> Monitor:
-    """The monitor with thresholds from these episodes."""
-    maxima = monitor.maxima(episodes)
-    thresholds = {name: conformal_threshold(found, alpha) for name, found in maxima.items()}
-    return monitor.calibrated(
-        Calibration(
-            alpha=alpha,
-            episodes=episodes.num_episodes,
-            **thresholds,
-            member=member,
-            guide=monitor.fingerprint,
-            source=source,
-        )
-    )
+    """Return the monitor with thresholds from these episodes."""
+    thresholds = {name: conformal_threshold(m, alpha) for name, m in monitor.episode_maxima(episodes).items()}
+    count, guide = episodes.num_episodes, monitor.fingerprint
+    return monitor.with_calibration(Calibration(alpha, count, **thresholds, member=member, guide=guide, source=source))
 
 
 def calibrate_on_demonstrations(run: Run, held_out: Demonstrations, alpha: float, member: int) -> Monitor:
-    """On demonstrations that the run was not trained on."""
+    """Calibrate on demonstrations that are not in the run's training data."""
     source = {"demonstrations": held_out.fingerprint, "steps": held_out.num_steps}
     return calibrate(monitor_of(run, member), held_out, alpha, member=member, source=source)
 
@@ -109,21 +133,19 @@ def calibrate_on_rollouts(
     progress: Callable[[int, int], None] = lambda done, total: None,
     **options: Any,
 ) -> Monitor:
-    """On what the policy does where it succeeds, from validation starts."""
+    """Calibrate on successful episodes of the policy from validation starts."""
     if TASKS[task].metric != "success":
         raise InvalidSettings(
-            f"{task} tells returns and not successes, so no episode is known to be good. "
-            "Calibrate on demonstrations: --data FILE."
+            f"{task} reports returns but no successes, so successful episodes cannot be selected. "
+            "Calibrate on demonstrations instead: --data FILE."
         )
-    if not 0 < alpha < 1:
-        raise InvalidSettings(f"alpha is a probability between 0 and 1; it is {alpha:g}.")
     monitor, needed = monitor_of(run, member), episodes_needed(alpha)
-    played = play(run.policy()[member], task, episodes=episodes, progress=progress, **options)
-    count = int(played.success.sum())
+    rollouts = collect_rollouts(run.policy()[member], task, episodes=episodes, progress=progress, **options)
+    count = int(rollouts.success.sum())
     if count < needed:
         raise InvalidData(
-            f"of {episodes} episodes {count} succeeded; {needed} are needed for alpha {alpha:g}. "
-            "Play more with --episodes, or choose a larger --alpha."
+            f"{count} of {episodes} episodes succeeded; alpha {alpha:g} needs at least {needed}. "
+            "Run more --episodes, or choose a larger --alpha."
         )
     source = {"task": task, "starts": "validation", "options": dict(options), "played": episodes, "succeeded": count}
-    return calibrate(monitor, played.successes, alpha, member=member, source=source)
+    return calibrate(monitor, rollouts.successes, alpha, member=member, source=source)

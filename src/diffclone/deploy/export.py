@@ -1,7 +1,7 @@
-"""A trained policy as one file that needs no torch: ONNX, or plain arrays for `diffclone.deploy.runtime`.
+"""Export a trained policy to one file that runs without torch: ONNX, or arrays for `diffclone.deploy.runtime`.
 
-The file has the world's observations in and the world's actions out: normalising and cutting to the bounds are inside.
-A file is compared with the policy on a thousand observations before it gets its name.
+The exported policy maps raw observations to raw actions: it includes normalisation and clipping to the action bounds.
+Its actions are compared with those of torch on a thousand observations before the file is written.
 """
 
 import io
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from diffclone.deploy import runtime
 from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage
-from diffclone.files import create_path, refuse_existing
+from diffclone.files import create_path
 from diffclone.methods import METHODS
 from diffclone.nn import MLP
 from diffclone.nn.images import PictureNet
@@ -26,14 +26,14 @@ from diffclone.records import versions
 from diffclone.shapes import Floats
 
 Format = Literal["onnx", "numpy"]
-Acts: TypeAlias = Callable[[Floats], Floats]
+ActFunction: TypeAlias = Callable[[Floats], Floats]
 
-TRIALS = 1000
-"""Observations that a file is tried on."""
+CHECKED_OBSERVATIONS = 1000
+"""Number of observations on which an exported policy is compared with torch."""
 TOLERANCE = 1e-5
-"""Largest difference from torch, as a part of the largest action."""
+"""Largest allowed difference from torch, relative to the largest action."""
 OPSET, IR_VERSION = 17, 8
-"""Of ONNX: what runtimes since 2022 read."""
+"""ONNX versions, supported by runtimes since 2022."""
 ONNX_ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {
     "tanh": ("Tanh", {}),
     "relu": ("Relu", {}),
@@ -43,56 +43,56 @@ ONNX_ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {
 
 @final
 @dataclass(frozen=True, eq=False)
-class Plain:
-    """One member of a policy, as arrays."""
+class PolicyArrays:
+    """The settings and weights of one member of a policy as NumPy arrays."""
 
     obs_mean: Floats
     obs_std: Floats
     obs_limit: float
     image: tuple[int, int, int] | None
-    """Channels, height and width, where an observation is a picture."""
+    """Channels, height and width if observations are images."""
     convolutions: Sequence[tuple[Floats, Floats, int]]
-    """Weight (out, in, side, side), bias and stride."""
+    """Weight (out, in, height, width), bias and stride of each layer."""
     layers: Sequence[tuple[Floats, Floats]]
-    """Weight (in, out) and bias; the last one's output is the normalised action."""
+    """Weight (in, out) and bias of each layer; the last layer returns the normalised action."""
     activation: str
     act_mean: Floats
     act_std: Floats
     bounds: tuple[Floats, Floats] | None
     about: dict[str, Any]
-    """Where it comes from."""
+    """Origin of the policy, stored in the file."""
 
     @classmethod
-    def of(cls, policy: Policy) -> "Plain":
-        """What can be exported is a network that gives the action in one call."""
+    def from_policy(cls, policy: Policy) -> "PolicyArrays":
+        """Collect the arrays. The weights of the method must be one network that returns the action in one call."""
         if len(policy) != 1:
-            raise InvalidSettings(f"this policy has {len(policy)} members; choose one: export(policy[0], …).")
+            raise InvalidSettings(f"this policy has {len(policy)} members; export one of them: export(policy[0], …).")
         net, normaliser = policy.net, policy.normaliser
-        names = {entry: name for name, entry in METHODS.items()}
-        method = names.get(type(policy.method), type(policy.method).__name__)
+        method = method_name(policy)
         if not isinstance(net, MLP | PictureNet):
             raise InvalidSettings(
-                f"{method} searches for an action or samples it, and cannot be exported; what can are policies whose "
-                "network gives the action in one call: bc and dbc. `diffclone serve` serves every method."
+                f"{method} cannot be exported: its action is not one call of an MLP or image network, as it is in bc "
+                "and dbc. `diffclone serve` supports every method."
             )
         if not all(bool(parameter.isfinite().all()) for parameter in net.parameters()):
             raise InvalidSettings(
-                f"the weights of {dict(policy.members[0])} are not finite: its training diverged. Export another."
+                f"the weights of member {dict(policy.members[0])} are not finite: its training diverged. "
+                "Export another member."
             )
         mlp = net.mlp if isinstance(net, PictureNet) else net
         convolutions: Any = net.convolutions if isinstance(net, PictureNet) else ()
         linear: Any = [*mlp.hidden, mlp.out]
         return cls(
-            array(normaliser.obs_mean),
-            array(normaliser.obs_std),
+            to_numpy(normaliser.obs_mean),
+            to_numpy(normaliser.obs_std),
             float(normaliser.obs_limit),
             net.image if isinstance(net, PictureNet) else None,
-            [(array(c.weight[0]), array(c.bias[0, 0]), c.stride) for c in convolutions],
-            [(array(layer.weight[0]), array(layer.bias[0, 0])) for layer in linear],
+            [(to_numpy(c.weight[0]), to_numpy(c.bias[0, 0]), c.stride) for c in convolutions],
+            [(to_numpy(layer.weight[0]), to_numpy(layer.bias[0, 0])) for layer in linear],
             next(name for name, function in ACTIVATIONS.items() if function is mlp.activation),
-            array(normaliser.act_mean),
-            array(normaliser.act_std),
-            None if policy.bounds is None else (array(policy.bounds[0]), array(policy.bounds[1])),
+            to_numpy(normaliser.act_mean),
+            to_numpy(normaliser.act_std),
+            None if policy.bounds is None else (to_numpy(policy.bounds[0]), to_numpy(policy.bounds[1])),
             {
                 "method": method,
                 "member": dict(policy.members[0]),
@@ -102,77 +102,80 @@ class Plain:
         )
 
 
-def array(tensor: Tensor) -> Floats:
-    """In the precision of the file."""
+def method_name(policy: Policy) -> str:
+    """Return the registered name of a policy's method, or the name of its class."""
+    method = type(policy.method)
+    return next((name for name, registered in METHODS.items() if registered is method), method.__name__)
+
+
+def to_numpy(tensor: Tensor) -> Floats:
+    """Return a float32 array, the precision of exported files."""
     return tensor.detach().cpu().float().numpy()
 
 
 def export(policy: Policy, out: str | Path, to: Format) -> float:
-    """Write one member to a file that does not exist yet. The answer is its largest relative difference from torch."""
-    out = Path(out)
-    refuse_existing(out)
-    write, read = FORMATS[to]
-    content = write(Plain.of(policy))
-    with create_path(out) as temporary:
-        temporary.write_bytes(content)
-        found = difference(policy, read(temporary))
-        if not found <= TOLERANCE:
+    """Write one member of a policy to a new file and return its largest relative difference from torch."""
+    encode, load = FORMATS[to]
+    with create_path(Path(out)) as temporary:
+        temporary.write_bytes(encode(PolicyArrays.from_policy(policy)))
+        difference = largest_difference(policy, load(temporary))
+        if not difference <= TOLERANCE:
             raise InvalidFile(
-                f"the exported policy differs from torch by {found:.1e} of the largest action; at most {TOLERANCE:g} "
-                f"is allowed. {out} was not written; `diffclone serve` serves the policy as it is."
+                f"the exported policy differs from torch by {difference:.1e} of the largest action; at most "
+                f"{TOLERANCE:g} is allowed. {out} was not written. `diffclone serve` serves the policy without export."
             )
-    return found
+    return difference
 
 
-def difference(policy: Policy, exported: Acts) -> float:
-    """On observations out to where they are cut; for each of the action's numbers relative to its largest.
+def largest_difference(policy: Policy, exported: ActFunction) -> float:
+    """Return the largest difference of actions, relative to the largest action in each dimension.
 
-    A number that hardly leaves zero is measured by its spread in the demonstrations: rounding is not relative to it.
+    Observations are normal with three standard deviations of the demonstrations, so some of them are clipped. An action
+    dimension that stays close to zero is compared with its standard deviation in the demonstrations instead.
     """
-    mean, std = array(policy.normaliser.obs_mean), array(policy.normaliser.obs_std)
-    spread = 3 * np.random.default_rng(0).standard_normal((TRIALS, len(mean)), np.float32)
-    obs = mean + np.where(std > 0, std, np.float32(1)) * spread
-    expected, found = policy(obs), exported(obs)
-    alone = exported(obs[:1])
-    if found.shape != expected.shape or alone.shape != expected[:1].shape:
+    mean, std = to_numpy(policy.normaliser.obs_mean), to_numpy(policy.normaliser.obs_std)
+    noise = 3 * np.random.default_rng(0).standard_normal((CHECKED_OBSERVATIONS, len(mean)), np.float32)
+    obs = mean + np.where(std > 0, std, np.float32(1)) * noise
+    expected, batch, single = policy(obs), exported(obs), exported(obs[:1])
+    if batch.shape != expected.shape or single.shape != expected[:1].shape:
         return float("inf")
-    largest = np.maximum(np.abs(expected).max(0), array(policy.normaliser.act_std))
-    worst = np.maximum(np.abs(found - expected).max(0), np.abs(alone - expected[:1]).max(0))
+    largest = np.maximum(np.abs(expected).max(0), to_numpy(policy.normaliser.act_std))
+    worst = np.maximum(np.abs(batch - expected).max(0), np.abs(single - expected[:1]).max(0))
     return float((worst / np.where(largest > 0, largest, 1)).max())
 
 
-def numpy_file(plain: Plain) -> bytes:
-    """What `diffclone.deploy.runtime` reads."""
-    if plain.image is not None:
+def encode_numpy(policy: PolicyArrays) -> bytes:
+    """Return the npz file that `diffclone.deploy.runtime` reads."""
+    if policy.image is not None:
         raise InvalidSettings(
-            "this policy looks at pictures, whose convolutions the NumPy runtime does not have. Use --to onnx."
+            "the NumPy runtime has no convolutions, which this policy needs for images. Use --to onnx."
         )
-    about = {"format": runtime.FORMAT, "layers": len(plain.layers), "activation": plain.activation, **plain.about}
-    unbounded = np.full_like(plain.act_mean, np.inf)
-    low, high = (-unbounded, unbounded) if plain.bounds is None else plain.bounds
+    about = {"format": runtime.FORMAT, "layers": len(policy.layers), "activation": policy.activation, **policy.about}
+    unbounded = np.full_like(policy.act_mean, np.inf)
+    low, high = (-unbounded, unbounded) if policy.bounds is None else policy.bounds
     arrays: dict[str, Any] = {
         "about": np.frombuffer(json.dumps(about).encode(), np.uint8),
-        "obs_mean": plain.obs_mean,
-        "obs_std": plain.obs_std,
-        "obs_limit": np.float32(plain.obs_limit),
-        "act_mean": plain.act_mean,
-        "act_std": plain.act_std,
+        "obs_mean": policy.obs_mean,
+        "obs_std": policy.obs_std,
+        "obs_limit": np.float32(policy.obs_limit),
+        "act_mean": policy.act_mean,
+        "act_std": policy.act_std,
         "low": low,
         "high": high,
     }
-    for n, (weight, bias) in enumerate(plain.layers):
+    for n, (weight, bias) in enumerate(policy.layers):
         arrays |= {f"weight_{n}": weight, f"bias_{n}": bias}
     file = io.BytesIO()
     np.savez(file, **arrays)
     return file.getvalue()
 
 
-def onnx_file(plain: Plain) -> bytes:
-    """A graph from `observation` (batch, size) to `action` (batch, size), both float32."""
+def encode_onnx(policy: PolicyArrays) -> bytes:
+    """Return a graph from `observation` (batch, size) to `action` (batch, size), both float32."""
     try:
         from onnx import TensorProto, helper, numpy_helper
     except ImportError:
-        raise needs_onnx() from None
+        raise onnx_missing() from None
     nodes: list[Any] = []
     constants: list[Any] = []
 
@@ -180,65 +183,66 @@ def onnx_file(plain: Plain) -> bytes:
         constants.append(numpy_helper.from_array(np.asarray(value), f"constant_{len(constants)}"))
         return constants[-1].name
 
-    def then(operator: str, *inputs: str, **settings: Any) -> str:
+    def node(operator: str, *inputs: str, **settings: Any) -> str:
         nodes.append(helper.make_node(operator, list(inputs), [f"{operator.lower()}_{len(nodes)}"], **settings))
         return nodes[-1].output[0]
 
-    def cut(x: str, low: Any, high: Any) -> str:
-        # Clip would have one edge for all of an action's numbers.
-        return then("Min", then("Max", x, constant(low)), constant(high))
+    def clip(x: str, low: Any, high: Any) -> str:
+        # ONNX's Clip takes one bound for all dimensions.
+        return node("Min", node("Max", x, constant(low)), constant(high))
 
-    activation, settings = ONNX_ACTIVATIONS[plain.activation]
-    varies = plain.obs_std > 0
-    x = then("Sub", "observation", constant(plain.obs_mean))
-    x = then("Div", x, constant(np.where(varies, plain.obs_std, np.float32(1))))
+    activation, settings = ONNX_ACTIVATIONS[policy.activation]
+    varies = policy.obs_std > 0
+    x = node("Sub", "observation", constant(policy.obs_mean))
+    x = node("Div", x, constant(np.where(varies, policy.obs_std, np.float32(1))))
     if not varies.all():
-        x = then("Where", constant(varies), x, constant(np.float32(0)))
-    if np.isfinite(plain.obs_limit):
-        x = cut(x, np.float32(-plain.obs_limit), np.float32(plain.obs_limit))
-    if plain.image is not None:
-        x = then("Reshape", x, constant(np.array([-1, *plain.image], np.int64)))
-        for weight, bias, stride in plain.convolutions:
-            x = then("Conv", x, constant(weight), constant(bias), strides=[stride, stride])
-            x = then(activation, x, **settings)
-        x = then("Flatten", x)
-    for n, (weight, bias) in enumerate(plain.layers):
-        x = then("Gemm", x, constant(weight), constant(bias))
-        x = x if n == len(plain.layers) - 1 else then(activation, x, **settings)
-    x = then("Add", then("Mul", x, constant(plain.act_std)), constant(plain.act_mean))
-    if plain.bounds is not None:
-        x = cut(x, *plain.bounds)
+        x = node("Where", constant(varies), x, constant(np.float32(0)))
+    if np.isfinite(policy.obs_limit):
+        x = clip(x, np.float32(-policy.obs_limit), np.float32(policy.obs_limit))
+    if policy.image is not None:
+        x = node("Reshape", x, constant(np.array([-1, *policy.image], np.int64)))
+        for weight, bias, stride in policy.convolutions:
+            x = node("Conv", x, constant(weight), constant(bias), strides=[stride, stride])
+            x = node(activation, x, **settings)
+        x = node("Flatten", x)
+    for n, (weight, bias) in enumerate(policy.layers):
+        x = node("Gemm", x, constant(weight), constant(bias))
+        x = x if n == len(policy.layers) - 1 else node(activation, x, **settings)
+    x = node("Add", node("Mul", x, constant(policy.act_std)), constant(policy.act_mean))
+    if policy.bounds is not None:
+        x = clip(x, *policy.bounds)
     nodes.append(helper.make_node("Identity", [x], ["action"]))
 
-    def rows(name: str, size: int) -> Any:
+    def batch_of(name: str, size: int) -> Any:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", size])
 
-    ends = [rows("observation", len(plain.obs_mean))], [rows("action", len(plain.act_mean))]
-    graph = helper.make_graph(nodes, "policy", *ends, constants)
+    inputs, outputs = [batch_of("observation", len(policy.obs_mean))], [batch_of("action", len(policy.act_mean))]
+    graph = helper.make_graph(nodes, "policy", inputs, outputs, constants)
     opsets = [helper.make_opsetid("", OPSET)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="diffclone")
-    helper.set_model_props(model, {name: json.dumps(value) for name, value in plain.about.items()})
+    helper.set_model_props(model, {name: json.dumps(value) for name, value in policy.about.items()})
     return model.SerializeToString()
 
 
-def read_onnx(path: Path) -> Acts:
-    """The file as onnxruntime has it, on one thread."""
+def load_onnx(path: Path) -> ActFunction:
+    """Return the policy of an ONNX file, run by onnxruntime on one thread."""
     try:
         import onnxruntime
     except ImportError:
-        raise needs_onnx() from None
+        raise onnx_missing() from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session: Any = onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
     return lambda obs: session.run(["action"], {"observation": obs})[0]
 
 
-def needs_onnx() -> MissingPackage:
-    """What to install."""
+def onnx_missing() -> MissingPackage:
+    """Return the error that says what to install."""
     return MissingPackage("--to onnx needs the packages onnx and onnxruntime. Try: pip install 'diffclone[export]'.")
 
 
-FORMATS: dict[Format, tuple[Callable[[Plain], bytes], Callable[[Path], Acts]]] = {
-    "onnx": (onnx_file, read_onnx),
-    "numpy": (numpy_file, runtime.load),
+FORMATS: dict[Format, tuple[Callable[[PolicyArrays], bytes], Callable[[Path], ActFunction]]] = {
+    "onnx": (encode_onnx, load_onnx),
+    "numpy": (encode_numpy, runtime.load),
 }
+"""How each format is encoded and loaded."""

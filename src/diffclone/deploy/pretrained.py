@@ -1,6 +1,6 @@
-"""Policies that come with the package: one member of a preset each, the first, its weights in half precision.
+"""The trained policies in the package: for each task, the first member of a preset, with weights in half precision.
 
-The card beside each says what it was trained on and how it scored; docs/reproduction.md has all members' scores.
+The model card of each policy names its data and scores; docs/reproduction.md has the scores of all members.
 """
 
 from importlib import resources
@@ -12,18 +12,17 @@ from diffclone.errors import InvalidSettings
 from diffclone.policy import Policy
 
 FOLDER = Path(str(resources.files("diffclone.assets"))) / "pretrained"
-METHOD = "dbc"
-"""Where none is said."""
+DEFAULT_METHOD = "dbc"
 
 
-def names() -> list[str]:
-    """TASK/METHOD of all that there are."""
+def pretrained_names() -> list[str]:
+    """Return the names TASK/METHOD of all policies in the package."""
     return sorted(f"{method.parent.name}/{method.name}" for method in FOLDER.glob("*/*") if method.is_dir())
 
 
 def pretrained(name: str, *, device: torch.device | str = "cpu") -> Policy:
-    """A policy by its task, or by TASK/METHOD."""
-    full = name if "/" in name else f"{name}/{METHOD}"
-    if full not in names():
-        raise InvalidSettings(f"no policy named {name!r} comes with the package; there are {', '.join(names())}.")
+    """Load a policy of the package by its task, or by TASK/METHOD."""
+    full, known = name if "/" in name else f"{name}/{DEFAULT_METHOD}", pretrained_names()
+    if full not in known:
+        raise InvalidSettings(f"the package has no policy named {name!r}; it has {', '.join(known)}.")
     return Policy.load(FOLDER / full, device=device)

@@ -1,11 +1,11 @@
-"""A policy behind HTTP: observations in, actions out, as JSON or as npy files. Nothing that comes in is executed.
+"""Serve a policy over HTTP: observations in, actions out, as JSON or npy files. No received content is executed.
 
-    POST /act      {"observation": […]} → {"action": […]}, or application/x-npy both ways; one observation or a batch
+    POST /act      {"observation": […]} → {"action": […]}, or application/x-npy in both directions; single or batch
     GET  /health   {"status": "ok"}
     GET  /about    sizes, method, data and versions
 
-One thread serves all connections and acts for one request at a time, in the order in which requests are complete. A
-request has to be complete within `patience` seconds, however slowly its bytes come.
+One thread serves all connections and computes actions for one request at a time, in the order in which requests are
+complete. A request must be complete within `timeout` seconds.
 """
 
 import asyncio
@@ -20,47 +20,45 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, NoReturn, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
 
+from diffclone.deploy.export import method_name
 from diffclone.deploy.runtime import read_array
 from diffclone.errors import InvalidSettings
-from diffclone.methods import METHODS
 from diffclone.policy import Policy
 from diffclone.records import versions
 from diffclone.shapes import Floats
 
 JSON, NPY = "application/json", "application/x-npy"
-HEAD_BYTES = 16 * 2**10
-"""Most that a request's first lines may have."""
-BODY_BYTES = 4 * 2**20
-"""Most that a request's body may have."""
-CONNECTIONS = 64
-"""Most clients at once."""
-LINGER = 1.0
-"""Seconds in which what a refused client still sends is thrown away, so that it reads the refusal."""
+MAX_HEAD_BYTES = 16 * 2**10
+"""Largest request line and headers together."""
+MAX_BODY_BYTES = 4 * 2**20
+MAX_CONNECTIONS = 64
+DRAIN_SECONDS = 1.0
+"""How long to read and discard data after a refused request, so that the client receives the reply."""
 
-GONE = (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError)
-"""How a client ends; the last is when the server does."""
+DISCONNECTS = (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError)
+"""How a connection ends; the last one when the server stops."""
 
-Watch: TypeAlias = Callable[[Floats, Floats], Mapping[str, Any]]
-"""What a monitor says of an observation and the action that was chosen, each (size) or (batch, size)."""
+MonitorFunction: TypeAlias = Callable[[Floats, Floats], Mapping[str, Any]]
+"""Returns scores for an observation and the chosen action, each (size) or (batch, size)."""
 
 
-class Refused(Exception):
-    """A request that is answered with a fault."""
+class RequestError(Exception):
+    """A request that is answered with an error status."""
 
-    def __init__(self, status: HTTPStatus, line: str):
-        super().__init__(line)
+    def __init__(self, status: HTTPStatus, message: str):
+        super().__init__(message)
         self.status = status
 
 
 @final
 @dataclass(frozen=True)
 class Request:
-    """As it came, with the names of headers in lower case."""
+    """A complete request; header names are in lower case."""
 
     verb: str
     path: str
@@ -71,224 +69,228 @@ class Request:
 @final
 @dataclass(frozen=True)
 class Reply:
-    """What goes back."""
+    """A response to a request."""
 
     body: bytes
-    kind: str = JSON
+    content_type: str = JSON
     status: HTTPStatus = HTTPStatus.OK
     headers: str = ""
 
     def encode(self, *, last: bool) -> bytes:
-        """In one piece, so that it leaves in one packet."""
-        ending = "close" if last else "keep-alive"
+        """Return head and body as one byte string, so that they are sent in one packet."""
         head = (
-            f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: {self.kind}\r\n"
-            f"Content-Length: {len(self.body)}\r\nConnection: {ending}\r\n{self.headers}\r\n"
+            f"HTTP/1.1 {self.status.value} {self.status.phrase}\r\nContent-Type: {self.content_type}\r\n"
+            f"Content-Length: {len(self.body)}\r\nConnection: {'close' if last else 'keep-alive'}\r\n{self.headers}\r\n"
         )
         return head.encode() + self.body
 
 
 @final
 class Server:
-    """Answers requests with the actions of one member of a policy."""
+    """Serves the actions of one member of a policy, with the scores of its monitor or of another function."""
 
-    def __init__(self, policy: Policy, watch: Watch | None = None, *, token: str | None = None, patience: float = 10.0):
+    def __init__(
+        self, policy: Policy, monitor: MonitorFunction | None = None, *, token: str | None = None, timeout: float = 10.0
+    ):
         if len(policy) != 1:
-            raise InvalidSettings(f"this policy has {len(policy)} members; choose one: Server(policy[0]).")
+            raise InvalidSettings(f"this policy has {len(policy)} members; serve one of them: Server(policy[0]).")
         if token is not None and not token.strip():
-            raise InvalidSettings("the token is empty; give one that is hard to guess, or none on 127.0.0.1.")
-        self.policy, self.watch, self.token, self.patience = policy, watch, token, patience
-        self._open = 0
+            raise InvalidSettings("the token is empty; use one that is hard to guess, or none on 127.0.0.1.")
+        if monitor is None and policy.guard is not None:
+            monitor = lambda obs, action: policy.monitor(obs, action).to_dict()  # noqa: E731
+        self.policy, self.monitor, self.token, self.timeout = policy, monitor, token, timeout
+        self._connections = 0
 
     async def start(self, host: str, port: int) -> asyncio.Server:
-        """Listen. A token is needed where other machines can reach the address."""
+        """Start to listen. An address that other machines can reach requires a token."""
         if self.token is None and not is_loopback(host):
-            raise InvalidSettings(f"other machines can reach --host '{host}'; give a --token too, or use 127.0.0.1.")
+            raise InvalidSettings(f"other machines can reach --host '{host}'; add a --token, or use 127.0.0.1.")
         try:
-            return await asyncio.start_server(self.connected, host, port, limit=HEAD_BYTES)
-        except (OSError, OverflowError) as fault:
-            raise InvalidSettings(f"cannot listen on {host} port {port} ({fault}). Choose another --port.") from None
+            return await asyncio.start_server(self.handle_connection, host, port, limit=MAX_HEAD_BYTES)
+        except (OSError, OverflowError) as error:
+            raise InvalidSettings(f"cannot listen on {host} port {port} ({error}). Choose another --port.") from None
 
-    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One client, until it leaves, is too slow, or sends what cannot be read."""
-        self._open += 1
-        full = Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"there are {CONNECTIONS} clients already; try later.")
+    async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one client until it disconnects, times out or sends an invalid request."""
+        self._connections += 1
+        full = RequestError(HTTPStatus.SERVICE_UNAVAILABLE, f"{MAX_CONNECTIONS} clients are connected; try later.")
         try:
-            if self._open > CONNECTIONS:
-                writer.write(refusal(full).encode(last=True))
+            if self._connections > MAX_CONNECTIONS:
+                writer.write(error_reply(full).encode(last=True))
                 return
-            with contextlib.suppress(*GONE):
-                while await self.serve_one(reader, writer):
+            with contextlib.suppress(*DISCONNECTS):
+                while await self.handle_request(reader, writer):
                     pass
         finally:
-            self._open -= 1
+            self._connections -= 1
             writer.close()
 
-    async def serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Read a request and answer it; whether another may follow."""
-        async with asyncio.timeout(self.patience):
-            first = await reader.readexactly(1)  # a client that says nothing is left without a word
+    async def handle_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Read and answer one request. Return whether the connection stays open."""
+        async with asyncio.timeout(self.timeout):
+            first = await reader.readexactly(1)  # a client that sends nothing gets no reply
         try:
-            async with asyncio.timeout(self.patience):
-                request = await self.read(first, reader, writer)
-        except (Refused, TimeoutError) as fault:
-            late = Refused(HTTPStatus.REQUEST_TIMEOUT, f"the request was not complete after {self.patience:g} s.")
-            # The last reply: where the next request would begin is not known.
-            writer.write(refusal(fault if isinstance(fault, Refused) else late).encode(last=True))
-            async with asyncio.timeout(LINGER):
+            async with asyncio.timeout(self.timeout):
+                request = await self.read_request(first, reader, writer)
+        except (RequestError, TimeoutError) as error:
+            late = RequestError(HTTPStatus.REQUEST_TIMEOUT, f"the request was not complete after {self.timeout:g} s.")
+            # This reply is the last one: the start of the next request is unknown.
+            writer.write(error_reply(error if isinstance(error, RequestError) else late).encode(last=True))
+            async with asyncio.timeout(DRAIN_SECONDS):
                 await writer.drain()
-                while await reader.read(HEAD_BYTES):
+                while await reader.read(MAX_HEAD_BYTES):
                     pass
             return False
         try:
             reply = self.answer(request)
-        except Refused as fault:
-            reply = refusal(fault)
+        except RequestError as error:
+            reply = error_reply(error)
         except Exception:
-            logging.getLogger(__name__).exception("no answer to %s %s", request.verb, request.path)
-            reply = refusal(Refused(HTTPStatus.INTERNAL_SERVER_ERROR, "the policy failed; the server's log says how."))
+            logging.getLogger(__name__).exception("error in %s %s", request.verb, request.path)
+            reply = error_reply(
+                RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the policy failed; see the server log.")
+            )
         last = request.headers.get("connection", "").lower() == "close"
         writer.write(reply.encode(last=last))
-        async with asyncio.timeout(self.patience):
+        async with asyncio.timeout(self.timeout):
             await writer.drain()
         return not last
 
-    async def read(self, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request:
-        """A whole request, of bounded size."""
+    async def read_request(self, first: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Request:
+        """Read a complete request of limited size."""
         try:
             head = first + await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
-            refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a request's head may have {HEAD_BYTES} bytes.")
+            raise RequestError(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the headers exceed {MAX_HEAD_BYTES} bytes."
+            ) from None
         lines = head.decode("latin-1").split("\r\n")
         words, fields = lines[0].split(" "), [line.partition(":") for line in lines[1:] if line]
         headers = {name.lower(): value.strip() for name, _, value in fields}
         if len(words) != 3 or words[2] not in ("HTTP/1.1", "HTTP/1.0") or len(headers) != len(fields):
-            refuse(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request, or a header comes twice.")
+            raise RequestError(HTTPStatus.BAD_REQUEST, "this is not an HTTP/1.1 request, or it repeats a header.")
         if words[2] == "HTTP/1.0":
             headers["connection"] = "close"
         if "transfer-encoding" in headers:
-            refuse(HTTPStatus.LENGTH_REQUIRED, "send a body with its Content-Length, and not in chunks.")
+            raise RequestError(HTTPStatus.LENGTH_REQUIRED, "chunked bodies are not supported; send a Content-Length.")
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()):
-            refuse(HTTPStatus.BAD_REQUEST, "Content-Length must be a number of bytes.")
-        if len(length) > 15 or int(length) > BODY_BYTES:
-            refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {BODY_BYTES} bytes are read. Send fewer rows.")
+            raise RequestError(HTTPStatus.BAD_REQUEST, "Content-Length must be a number of bytes.")
+        if len(length) > 15 or int(length) > MAX_BODY_BYTES:
+            line = f"the body exceeds {MAX_BODY_BYTES} bytes. Send fewer rows."
+            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, line)
         if headers.get("expect", "").lower() == "100-continue":
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return Request(words[0], words[1].partition("?")[0], headers, await reader.readexactly(int(length)))
 
     def answer(self, request: Request) -> Reply:
-        """To a request that is complete."""
+        """Route a complete request."""
         verbs = {"/act": "POST", "/health": "GET", "/about": "GET"}
         if request.path not in verbs:
-            refuse(HTTPStatus.NOT_FOUND, f"there is no such path; there are {', '.join(verbs)}.")
+            raise RequestError(HTTPStatus.NOT_FOUND, f"unknown path; the paths are {', '.join(verbs)}.")
         if request.verb != verbs[request.path]:
-            refuse(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} is for {verbs[request.path]}.")
+            raise RequestError(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} requires {verbs[request.path]}.")
         if request.path == "/health":
             return Reply(to_json({"status": "ok"}))
-        given = request.headers.get("authorization", "").encode("latin-1")
-        if self.token is not None and not hmac.compare_digest(given, f"Bearer {self.token}".encode()):
-            refuse(HTTPStatus.UNAUTHORIZED, "the header `Authorization: Bearer TOKEN` is missing or has another token.")
+        sent = request.headers.get("authorization", "").encode("latin-1")
+        if self.token is not None and not hmac.compare_digest(sent, f"Bearer {self.token}".encode()):
+            raise RequestError(HTTPStatus.UNAUTHORIZED, "the header `Authorization: Bearer TOKEN` is missing or wrong.")
         return Reply(to_json(self.about())) if request.path == "/about" else self.act(request)
 
     def act(self, request: Request) -> Reply:
-        """An action, in the encoding in which the observation came."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind not in (JSON, NPY):
-            refuse(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the header Content-Type must be {JSON} or {NPY}.")
-        obs = self.fitting(from_json(request.body) if kind == JSON else from_npy(request.body))
+        """Compute actions and encode them as the observations were encoded."""
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if content_type not in (JSON, NPY):
+            raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the Content-Type must be {JSON} or {NPY}.")
+        obs = self.check_observation((from_json if content_type == JSON else from_npy)(request.body))
         action = self.policy(obs)
         if not np.isfinite(action).all():
-            refuse(HTTPStatus.INTERNAL_SERVER_ERROR, "the policy's answer is not finite: this member is of no use.")
-        said = None if self.watch is None else dict(self.watch(obs, action))
-        if kind == JSON:
-            return Reply(to_json({"action": action.tolist()} | ({} if said is None else {"monitor": said})))
+            raise RequestError(HTTPStatus.INTERNAL_SERVER_ERROR, "the action is not finite: the policy has diverged.")
+        scores = None if self.monitor is None else dict(self.monitor(obs, action))
+        if content_type == JSON:
+            return Reply(to_json({"action": action.tolist()} | ({} if scores is None else {"monitor": scores})))
         np.save(file := io.BytesIO(), action, allow_pickle=False)
-        return Reply(file.getvalue(), NPY, headers="" if said is None else f"Monitor: {to_json(said).decode()}\r\n")
+        headers = "" if scores is None else f"Monitor: {to_json(scores).decode()}\r\n"
+        return Reply(file.getvalue(), NPY, headers=headers)
 
-    def fitting(self, given: npt.NDArray[Any]) -> Floats:
-        """An observation or a batch, of the policy's size and finite."""
+    def check_observation(self, array: npt.NDArray[Any]) -> Floats:
+        """Return a finite float32 observation or batch of the policy's size."""
         size = self.policy.dims.obs
-        if given.dtype.kind not in "iuf" or given.ndim not in (1, 2) or given.shape[-1] != size or not given.size:
-            refuse(
+        if array.dtype.kind not in "iuf" or array.ndim not in (1, 2) or array.shape[-1] != size or not array.size:
+            raise RequestError(
                 HTTPStatus.BAD_REQUEST,
-                f"the observation is {given.shape} of {given.dtype}; it must be numbers, ({size}) or (batch, {size}).",
+                f"the observation is {array.shape} of {array.dtype}; expected numbers, ({size}) or (batch, {size}).",
             )
         with np.errstate(over="ignore"):
-            obs = given.astype(np.float32)
+            obs = array.astype(np.float32)
         if not np.isfinite(obs).all():
-            refuse(HTTPStatus.BAD_REQUEST, "the observation holds NaN or infinity; it must be finite.")
+            raise RequestError(HTTPStatus.BAD_REQUEST, "the observation contains NaN or infinity.")
         return obs
 
     def about(self) -> dict[str, Any]:
-        """What is served."""
-        policy, names = self.policy, {entry: name for name, entry in METHODS.items()}
+        """Return a description of the policy."""
+        policy = self.policy
         return {
-            "method": names.get(type(policy.method), type(policy.method).__name__),
+            "method": method_name(policy),
             "member": dict(policy.members[0]),
             "observation_size": policy.dims.obs,
             "action_size": policy.dims.act,
             "bounds": None if policy.bounds is None else [edge.tolist() for edge in policy.bounds],
             "fingerprint": policy.data.get("fingerprint"),
-            "monitor": self.watch is not None,
+            "monitor": self.monitor is not None,
             "versions": versions(),
         }
 
 
-def refuse(status: HTTPStatus, line: str) -> NoReturn:
-    """End a request."""
-    raise Refused(status, line)
-
-
-def refusal(fault: Refused) -> Reply:
-    """A fault as an answer."""
-    return Reply(to_json({"error": str(fault)}), status=fault.status)
+def error_reply(error: RequestError) -> Reply:
+    """Return the response to a request that failed."""
+    return Reply(to_json({"error": str(error)}), status=error.status)
 
 
 def to_json(value: Any) -> bytes:
-    """In ASCII, on one line."""
+    """Encode as one line of ASCII."""
     return json.dumps(value, allow_nan=False).encode()
 
 
 def from_json(body: bytes) -> npt.NDArray[Any]:
-    """The observation of {"observation": […]}: numbers, or rows of them."""
+    """Decode {"observation": […]}: a list of numbers or a list of rows."""
     with contextlib.suppress(ValueError, TypeError, KeyError, RecursionError, OverflowError):
-        given: Any = json.loads(body)["observation"]
-        rows: Any = given if given and isinstance(given[0], list) else [given]
-        # NumPy would read words as numbers, and make room for as many long ones as there are short ones.
+        values: Any = json.loads(body)["observation"]
+        rows: Any = values if values and isinstance(values[0], list) else [values]
+        # NumPy would convert strings to numbers, and allocate the longest string's size for each of them.
         if all(type(number) in (int, float) for row in rows for number in row):
-            return np.asarray(given, np.float64)
-    refuse(HTTPStatus.BAD_REQUEST, 'the body must be JSON, {"observation": [numbers]}, or rows of one length.')
+            return np.asarray(values, np.float64)
+    raise RequestError(HTTPStatus.BAD_REQUEST, 'the body must be JSON: {"observation": [numbers]}, or rows of numbers.')
 
 
 def from_npy(body: bytes) -> npt.NDArray[Any]:
-    """The array of an npy file."""
+    """Decode an npy file."""
     try:
         return read_array(io.BytesIO(body), len(body))
-    except (ValueError, OverflowError) as fault:
-        refuse(HTTPStatus.BAD_REQUEST, f"the body must be an npy file ({str(fault)[:200]}).")
+    except (ValueError, OverflowError) as error:
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"the body must be an npy file ({str(error)[:200]}).") from None
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach all that the name stands for."""
+    """Return whether only this machine can reach every address of `host`."""
     try:
-        found = {str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(host or "0.0.0.0", None)}
+        addresses = {str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(host or "0.0.0.0", None)}
     except (OSError, UnicodeError):
-        raise InvalidSettings(f"--host {host} is no address of this machine; 127.0.0.1 is one.") from None
-    return all(ipaddress.ip_address(address).is_loopback for address in found)
+        raise InvalidSettings(f"--host {host} is not an address of this machine; try 127.0.0.1.") from None
+    return all(ipaddress.ip_address(address).is_loopback for address in addresses)
 
 
 async def serve(server: Server, host: str, port: int, ready: Callable[[int], None]) -> None:
-    """Until it is cancelled; `ready` is called with the port once clients are let in."""
+    """Serve until cancelled. `ready` is called with the port once the server accepts clients."""
     async with await server.start(host, port) as listening:
         ready(listening.sockets[0].getsockname()[1])
         await listening.serve_forever()
 
 
 @contextlib.contextmanager
-def beside(server: Server, host: str = "127.0.0.1", port: int = 0) -> Generator[int, None, None]:
-    """Serve in another thread while the block runs, and give it the port (one that is free, if 0 is asked for)."""
-    with asyncio.Runner() as runner:  # which ends what is left of connections
+def serve_in_thread(server: Server, host: str = "127.0.0.1", port: int = 0) -> Generator[int, None, None]:
+    """Serve in another thread while the block runs. Yield the port; 0 selects a free one."""
+    with asyncio.Runner() as runner:  # it cancels the connections that are still open
         listening, loop = runner.run(server.start(host, port)), runner.get_loop()
         thread = threading.Thread(target=loop.run_forever, daemon=True)
         thread.start()

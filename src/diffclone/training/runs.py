@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, final
 
 from diffclone.data import Demonstrations
-from diffclone.deploy.card import card
+from diffclone.deploy.card import model_card
 from diffclone.errors import InvalidFile
 from diffclone.evaluation import Scores
 from diffclone.files import (
@@ -207,7 +207,7 @@ def record_evaluation(run: Run, policy: Policy, scores: Scores) -> Record:
     record.append_to(run.records)
     config = read_json(run.folder / "policy" / "config.json")
     evaluations = [r for r in Record.read_all(run.records) if r.kind == "evaluation"]
-    write_atomically(run.folder / "policy" / "README.md", card(config, evaluations).encode())
+    write_atomically(run.folder / "policy" / "README.md", model_card(config, evaluations).encode())
     return record
 
 
