@@ -18,21 +18,21 @@ from diffclone.training.runs import train_run
 
 RNG = np.random.default_rng(0)
 OBS = RNG.uniform(-1, 1, (200, 4)).astype(np.float32)
-OBS[:, 2] = 7  # says nothing
+OBS[:, 2] = 7  # constant
 ACT = np.stack([OBS[:, 0], 5 - OBS[:, 1], np.full(200, 3)], 1, dtype=np.float32)
 BOUNDS = [[-0.5, 4.5, 0.0], [0.5, 5.4, 9.0]]
 DEMOS = Demonstrations.from_arrays(OBS, ACT, episode_ends=[200], meta={"action_bounds": BOUNDS})
 FREE = Demonstrations.from_arrays(OBS, ACT, episode_ends=[200])
 IMAGE = (2, 40, 36)
-PICTURES = Demonstrations.from_arrays(
+IMAGES = Demonstrations.from_arrays(
     RNG.integers(0, 256, (40, 2 * 40 * 36), dtype=np.uint8), ACT[:40], episode_ends=[40], meta={"action_bounds": BOUNDS}
 )
 BRIEF = Training(updates=60, batch=32, lr=1e-2)
 FEW = Training(updates=2, batch=4)
 SMALL = Network(width=16, depth=2)
-LOOKING = Network(width=16, depth=1, activation="relu", image=IMAGE)
+IMAGE_NETWORK = Network(width=16, depth=1, activation="relu", image=IMAGE)
 BATCH = OBS[:9] + 100 * RNG.normal(size=(9, 4)).astype(np.float32) * (np.arange(9) > 4)[:, None]
-"""The demonstrations' states, and some far beyond where they are cut."""
+"""Observations of the demonstrations, and some far beyond the clipping range."""
 
 POLICIES: dict[str, tuple[Method[Any], Demonstrations]] = {
     "bc": (BC(training=BRIEF, network=SMALL), DEMOS),
@@ -43,72 +43,72 @@ POLICIES: dict[str, tuple[Method[Any], Demonstrations]] = {
     "leaky-relu": (BC(training=BRIEF, network=Network(width=16, depth=1, activation="leaky-relu")), DEMOS),
     "dbc": (DBC(training=BRIEF, network=SMALL, guide=DiffusionGuide(training=FEW, width=16, steps=10)), DEMOS),
 }
-LOOKERS: dict[str, tuple[Method[Any], Demonstrations]] = {
-    "bc": (BC(training=FEW, network=LOOKING), PICTURES),
+IMAGE_POLICIES: dict[str, tuple[Method[Any], Demonstrations]] = {
+    "bc": (BC(training=FEW, network=IMAGE_NETWORK), IMAGES),
     "dbc": (
         DBC(
             training=FEW,
             network=Network(width=16, depth=1, image=IMAGE),
             guide=DiffusionGuide(training=FEW, width=16, steps=10),
-            encoder=Encoder(training=FEW, network=LOOKING, features=4, pool=4),
+            encoder=Encoder(training=FEW, network=IMAGE_NETWORK, features=4, pool=4),
         ),
-        PICTURES,
+        IMAGES,
     ),
 }
 
 
-def trained(method: Method[Any], demos: Demonstrations) -> Policy:
+def train(method: Method[Any], demos: Demonstrations) -> Policy:
     return fit(method, demos, seeds=(3, 4), device="cpu")
 
 
-def session(path: Path) -> Callable[[Any], Any]:
+def load_onnx(path: Path) -> Callable[[Any], Any]:
     onnxruntime = pytest.importorskip("onnxruntime")
     found = onnxruntime.InferenceSession(str(path))
     return lambda obs: found.run(None, {"observation": obs})[0]
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_both_files_act_as_torch_does(name: str, tmp_path: Path) -> None:
+def test_both_formats_give_the_actions_of_torch(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
-    policy = trained(*POLICIES[name])
+    policy = train(*POLICIES[name])
     for member in (0, 1):
         found = export.export(policy[member], tmp_path / f"{member}.onnx", "onnx")
         assert found <= 1e-5
         assert export.export(policy[member], tmp_path / f"{member}.npz", "numpy") <= 1e-5
-        from_onnx, from_numpy = session(tmp_path / f"{member}.onnx"), runtime.load(tmp_path / f"{member}.npz")
+        from_onnx, from_numpy = load_onnx(tmp_path / f"{member}.onnx"), runtime.load(tmp_path / f"{member}.npz")
         expected = policy[member](BATCH)
-        for answer in (from_onnx(BATCH), from_numpy(BATCH)):
-            assert answer.dtype == np.float32
-            assert np.allclose(answer, expected, rtol=1e-5, atol=1e-5)
+        for actions in (from_onnx(BATCH), from_numpy(BATCH)):
+            assert actions.dtype == np.float32
+            assert np.allclose(actions, expected, rtol=1e-5, atol=1e-5)
         assert np.allclose(from_onnx(BATCH[:1])[0], from_numpy(BATCH[0]), rtol=1e-5, atol=1e-5)
     assert np.abs(policy[0](BATCH) - policy[1](BATCH)).max() > 1e-3
     assert sorted(file.name for file in tmp_path.iterdir()) == ["0.npz", "0.onnx", "1.npz", "1.onnx"]
 
 
-def test_bounds_are_inside(tmp_path: Path) -> None:
+def test_actions_are_clipped_to_the_bounds(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
-    policy = trained(*POLICIES["bc"])[0]
+    policy = train(*POLICIES["bc"])[0]
     export.export(policy, tmp_path / "p.onnx", "onnx")
-    answer, (low, high) = session(tmp_path / "p.onnx")(BATCH), np.array(BOUNDS, np.float32)
-    assert np.all((answer >= low) & (answer <= high))
-    assert np.any(answer == low)
-    assert np.any(answer == high)
+    actions, (low, high) = load_onnx(tmp_path / "p.onnx")(BATCH), np.array(BOUNDS, np.float32)
+    assert np.all((actions >= low) & (actions <= high))
+    assert np.any(actions == low)
+    assert np.any(actions == high)
 
 
-@pytest.mark.parametrize("name", LOOKERS)
-def test_pictures(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", IMAGE_POLICIES)
+def test_images(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
-    policy = trained(*LOOKERS[name])[1]
+    policy = train(*IMAGE_POLICIES[name])[1]
     assert export.export(policy, tmp_path / "p.onnx", "onnx") <= 1e-5
-    seen = PICTURES.obs[:5].astype(np.float32)
-    assert np.allclose(session(tmp_path / "p.onnx")(seen), policy(seen), rtol=1e-5, atol=1e-5)
-    with pytest.raises(InvalidSettings, match=r"looks at pictures.* Use --to onnx"):
+    images = IMAGES.obs[:5].astype(np.float32)
+    assert np.allclose(load_onnx(tmp_path / "p.onnx")(images), policy(images), rtol=1e-5, atol=1e-5)
+    with pytest.raises(InvalidSettings, match=r"no convolutions.* Use --to onnx"):
         export.export(policy, tmp_path / "p.npz", "numpy")
 
 
-def test_the_graph_is_sound_and_says_where_it_comes_from(tmp_path: Path) -> None:
+def test_the_graph_is_valid_and_has_metadata(tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
-    export.export(trained(*POLICIES["dbc"])[1], tmp_path / "p.onnx", "onnx")
+    export.export(train(*POLICIES["dbc"])[1], tmp_path / "p.onnx", "onnx")
     model = onnx.load(tmp_path / "p.onnx")
     onnx.checker.check_model(model, full_check=True)
     about = {entry.key: json.loads(entry.value) for entry in model.metadata_props}
@@ -122,8 +122,8 @@ def test_the_graph_is_sound_and_says_where_it_comes_from(tmp_path: Path) -> None
 
 def test_nan_stays_nan(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
-    export.export(trained(*POLICIES["bc"])[0], tmp_path / "p.onnx", "onnx")
-    assert np.isnan(session(tmp_path / "p.onnx")(np.full((1, 4), np.nan, np.float32))).all()
+    export.export(train(*POLICIES["bc"])[0], tmp_path / "p.onnx", "onnx")
+    assert np.isnan(load_onnx(tmp_path / "p.onnx")(np.full((1, 4), np.nan, np.float32))).all()
 
 
 @pytest.mark.parametrize(
@@ -135,14 +135,16 @@ def test_nan_stays_nan(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("to", ["onnx", "numpy"])
-def test_methods_of_many_calls_are_refused(name: str, method: Method[Any], to: export.Format, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match=f"^{name} searches .* or samples it, .*in one call: bc and dbc"):
+def test_methods_that_search_or_sample_are_refused(
+    name: str, method: Method[Any], to: export.Format, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidSettings, match=f"^{name} cannot be exported: its action is not one call"):
         export.export(fit(method, DEMOS, device="cpu"), tmp_path / "p", to)
     assert not list(tmp_path.iterdir())
 
 
-def test_an_action_that_is_hardly_used_is_no_reason_to_refuse(tmp_path: Path) -> None:
-    policy = trained(*POLICIES["not normalised"])[0]
+def test_rounding_errors_of_tiny_actions_are_tolerated(tmp_path: Path) -> None:
+    policy = train(*POLICIES["not normalised"])[0]
     with torch.no_grad():
         out: Any = policy.net.out
         out.weight[..., 0] *= 1e-6
@@ -150,51 +152,51 @@ def test_an_action_that_is_hardly_used_is_no_reason_to_refuse(tmp_path: Path) ->
     assert export.export(policy, tmp_path / "p.npz", "numpy") <= 1e-5
 
 
-# Nothing wrong is left behind.
+# Errors leave no file behind.
 
 
 @pytest.mark.parametrize("to", ["onnx", "numpy"])
 def test_a_file_that_differs_is_not_written(to: export.Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnx")
-    write, read = export.FORMATS[to]
+    encode, load = export.FORMATS[to]
 
-    def wrong(plain: export.Plain) -> bytes:
-        plain.layers[0][1][0] += 0.01
-        return write(plain)
+    def encode_wrongly(policy: export.PolicyArrays) -> bytes:
+        policy.layers[0][1][0] += 0.01
+        return encode(policy)
 
-    monkeypatch.setitem(export.FORMATS, to, (wrong, read))
-    policy = trained(*POLICIES["bc"])[0]
-    monkeypatch.setattr(export, "array", lambda tensor: tensor.detach().numpy().copy())  # pyright: ignore
+    monkeypatch.setitem(export.FORMATS, to, (encode_wrongly, load))
+    policy = train(*POLICIES["bc"])[0]
+    monkeypatch.setattr(export, "to_numpy", lambda tensor: tensor.detach().numpy().copy())  # pyright: ignore
     with pytest.raises(InvalidFile, match=r"differs from torch by .* at most 1e-05 is allowed. .*was not written"):
         export.export(policy, tmp_path / "p", to)
     assert not list(tmp_path.iterdir())
 
 
 def test_nothing_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    policy, out = trained(*POLICIES["bc"])[0], tmp_path / "p.npz"
+    policy, out = train(*POLICIES["bc"])[0], tmp_path / "p.npz"
     out.write_text("mine")
     with pytest.raises(InvalidFile, match=r"p.npz exists already and is not overwritten"):
         export.export(policy, out, "numpy")
     out.unlink()
 
-    def meanwhile(policy: Policy, exported: export.Acts) -> float:
+    def create_file(policy: Policy, exported: export.ActFunction) -> float:
         out.write_text("theirs")
         return 0.0
 
-    monkeypatch.setattr(export, "difference", meanwhile)
+    monkeypatch.setattr(export, "largest_difference", create_file)
     with pytest.raises(InvalidFile, match=r"p.npz exists already and is not overwritten"):
         export.export(policy, out, "numpy")
     assert [file.read_text() for file in tmp_path.iterdir()] == ["theirs"]
 
 
-def test_weights_that_are_not_finite(tmp_path: Path) -> None:
-    policy = trained(*POLICIES["bc"])
+def test_diverged_members_are_refused(tmp_path: Path) -> None:
+    policy = train(*POLICIES["bc"])
     with torch.no_grad():
         next(policy.net.parameters())[1].fill_(float("nan"))
     export.export(policy[0], tmp_path / "p.npz", "numpy")
-    with pytest.raises(InvalidSettings, match=r"the weights of {'seed': 4} are not finite"):
+    with pytest.raises(InvalidSettings, match=r"the weights of member {'seed': 4} are not finite"):
         export.export(policy[1], tmp_path / "q.npz", "numpy")
-    with pytest.raises(InvalidSettings, match=r"2 members; choose one"):
+    with pytest.raises(InvalidSettings, match=r"2 members; export one of them"):
         export.export(policy, tmp_path / "q.npz", "numpy")
 
 
@@ -204,7 +206,7 @@ def test_a_missing_package_is_named(package: str, tmp_path: Path, monkeypatch: p
         pytest.importorskip("onnx")
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingPackage, match=r"pip install 'diffclone\[export\]'"):
-        export.export(trained(*POLICIES["bc"])[0], tmp_path / "p.onnx", "onnx")
+        export.export(train(*POLICIES["bc"])[0], tmp_path / "p.onnx", "onnx")
     assert not list(tmp_path.iterdir())
 
 
@@ -215,11 +217,11 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     run = tmp_path / "run"
     train_run(run, BC(training=FEW, network=SMALL), DEMOS, task=None, seeds=(0, 1), device="cpu")
     Export(run, tmp_path / "new" / "p.npz", "numpy", member=1, json=True).run()
-    answer = json.loads(capsys.readouterr().out)
-    assert answer["observations"] == 1000
-    assert answer["difference"] <= 1e-5
-    assert runtime.load(answer["out"]).about["member"] == {"seed": 1}
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["observations"] == 1000
+    assert printed["difference"] <= 1e-5
+    assert runtime.load(printed["out"]).about["member"] == {"seed": 1}
     Export(run, tmp_path / "q.npz", "numpy").run()
     assert "on 1000 observations" in capsys.readouterr().err
-    with pytest.raises(DiffcloneError, match="has members 0 … 1; -1 was asked for"):
-        Export(run, tmp_path / "r.npz", "numpy", member=-1).run()
+    with pytest.raises(DiffcloneError, match="member 2 does not exist; the policy has members 0 to 1"):
+        Export(run, tmp_path / "r.npz", "numpy", member=2).run()

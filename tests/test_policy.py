@@ -131,7 +131,7 @@ def test_members_by_number(policy: Policy) -> None:
     assert [dict(policy[m].members[0]) for m in (0, -1)] == [{"seed": 5}, {"seed": 7}]
     assert np.array_equal(policy[-1](OBS), policy[2](OBS))
     for member in (3, 9, -4):
-        with pytest.raises(IndexError, match=f"member {member} was asked for; there are 3"):
+        with pytest.raises(IndexError, match=f"member {member} does not exist; the policy has members 0 to 2"):
             policy[member]
 
 

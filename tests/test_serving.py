@@ -21,15 +21,11 @@ import pytest
 import torch
 
 from diffclone import BC, Demonstrations, DiffusionGuide, Network, Policy, Training, fit
-<<<<<<< HEAD
-from diffclone.cli.serve import Serve, watch_of
-=======
-from diffclone.cli.deploy_commands import Serve
->>>>>>> 6c4c747 (deploy: plain names; conformal.py merges into monitor and calibration)
+from diffclone.cli.serve import Serve
 from diffclone.deploy import server as serving
 from diffclone.deploy.monitor import Monitor
 from diffclone.deploy.server import JSON, NPY, Server, is_loopback, serve_in_thread
-from diffclone.errors import InvalidSettings
+from diffclone.errors import InvalidSettings, UnknownMember
 from diffclone.methods import IBC
 from diffclone.rng import Rng
 from diffclone.training.runs import train_run
@@ -144,9 +140,7 @@ def test_sixteen_simultaneous_clients_get_their_own_actions(port: int, policy: P
 
 
 def test_a_method_that_searches_for_its_action_is_served() -> None:
-    policy = fit(
-        IBC(training=Training(updates=2), network=Network(width=8, depth=1), samples=8), DEMOS, device="cpu"
-    )
+    policy = fit(IBC(training=Training(updates=2), network=Network(width=8, depth=1), samples=8), DEMOS, device="cpu")
     with serve_in_thread(Server(policy)) as port:
         assert np.shape(act(port, OBS[:5].tolist())[1]["action"]) == (5, 2)
 
@@ -452,19 +446,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_member_that_does_not_exist(run: Path) -> None:
-    with pytest.raises(InvalidSettings, match="has members 0 … 1; 2 was asked for"):
+    with pytest.raises(UnknownMember, match="member 2 does not exist; the policy has members 0 to 1"):
         Serve(run, member=2).run()
 
 
 def test_the_command_serves_until_interrupted(run: Path) -> None:
     code = (
-<<<<<<< HEAD
         "import signal, sys; from pathlib import Path; from diffclone.cli.serve import Serve\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # what a shell starts in the background ignores it
-=======
-        "import signal, sys; from pathlib import Path; from diffclone.cli.deploy_commands import Serve\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # background processes of a shell ignore SIGINT
->>>>>>> 6c4c747 (deploy: plain names; conformal.py merges into monitor and calibration)
         "try: Serve(Path(sys.argv[1]), member=1, port=0).run()\n"
         "except KeyboardInterrupt: sys.exit(130)"
     )

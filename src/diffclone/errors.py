@@ -23,6 +23,10 @@ class UnknownName(DiffcloneError, KeyError):
     __str__ = Exception.__str__  # a KeyError would show its message in quotes
 
 
+class UnknownMember(DiffcloneError, IndexError):
+    """A member index that a policy does not have."""
+
+
 class InvalidFile(DiffcloneError, ValueError):
     """A file that is missing, damaged, exists already, or belongs to something else."""
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from diffclone.data import Normaliser
 from diffclone.deploy.card import model_card
 from diffclone.deploy.monitor import CALIBRATION, Monitor, Score
-from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
+from diffclone.errors import InvalidData, InvalidFile, InvalidSettings, UnknownMember
 from diffclone.files import create_path, digest, read_json, read_tensors, write_atomically, write_json, write_tensors
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
@@ -67,7 +67,7 @@ class Policy:
 
     def __getitem__(self, member: int) -> "Policy":
         if not -len(self) <= member < len(self):
-            raise IndexError(f"member {member} was asked for; there are {len(self)}.")
+            raise UnknownMember(f"member {member} does not exist; the policy has members 0 to {len(self) - 1}.")
         return self.choose([member % len(self)])
 
     def choose(self, members: Sequence[int]) -> "Policy":

@@ -14,7 +14,6 @@ from diffclone.policy import Policy
 from diffclone.shapes import Coefficient, Scalar
 from diffclone.tasks import TASKS
 from diffclone.tasks.options import parse_options
-from diffclone.training.runs import Run
 
 RunFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
 TaskName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
@@ -61,14 +60,6 @@ def guide_cache() -> Path:
     if chosen := os.environ.get("DIFFCLONE_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "diffclone" / "guides"
-
-
-def load_member(folder: Path, member: int) -> Policy:
-    """One member of a run."""
-    policy = Run(folder).policy()
-    if not 0 <= member < len(policy):
-        raise InvalidSettings(f"{folder} has members 0 … {len(policy) - 1}; {member} was asked for.")
-    return policy[member]
 
 
 def expert_options(options: tuple[str, ...], weights: Path | None) -> dict[str, Any]:

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from diffclone.cli.arguments import RunFolder, load_member
+from diffclone.cli.arguments import RunFolder
 from diffclone.cli.console import print_json, print_message
-from diffclone.deploy.export import TRIALS, Format, export
+from diffclone.deploy.export import CHECKED_OBSERVATIONS, Format, export
+from diffclone.training.runs import Run
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,11 @@ class Export:
 
     def run(self) -> None:
         """Do it."""
-        policy = load_member(self.run_folder, self.member)
-        found = export(policy, self.out, self.to)
+        policy = Run(self.run_folder).policy()[self.member]
+        difference, count = export(policy, self.out, self.to), CHECKED_OBSERVATIONS
         if self.json:
-            print_json({"out": str(self.out), "to": self.to, "observations": TRIALS, "difference": found})
+            print_json({"out": str(self.out), "to": self.to, "observations": count, "difference": difference})
         else:
             print_message(
-                f"wrote {self.out}: {policy!r}; differs from torch by at most {found:.1e} on {TRIALS} observations"
+                f"wrote {self.out}: {policy!r}; differs from torch by {difference:.1e} on {count} observations"
             )

@@ -4,10 +4,10 @@ import asyncio
 import os
 from dataclasses import dataclass
 
-from diffclone.cli.arguments import RunFolder, load_member
+from diffclone.cli.arguments import RunFolder
 from diffclone.cli.console import print_message
-from diffclone.deploy.server import Server, Watch, serve
-from diffclone.policy import Policy
+from diffclone.deploy.server import Server, serve
+from diffclone.training.runs import Run
 
 
 @dataclass(frozen=True)
@@ -28,20 +28,15 @@ class Serve:
 
     def run(self) -> None:
         """Do it."""
-        policy = load_member(self.run_folder, self.member)
+        policy = Run(self.run_folder).policy()[self.member]
         token = self.token if self.token is not None else os.environ.get("DIFFCLONE_TOKEN")
-        server = Server(policy, watch_of(policy), token=token)
+        server = Server(policy, token=token)
         host = f"[{self.host}]" if ":" in self.host else self.host
         asyncio.run(
             serve(
                 server,
                 self.host,
                 self.port,
-                lambda port: print_message(f"{policy!r} answers on http://{host}:{port}/act; Ctrl-C ends it."),
+                lambda port: print_message(f"{policy!r} serves http://{host}:{port}/act. Press Ctrl-C to stop."),
             )
         )
-
-
-def watch_of(policy: Policy) -> Watch | None:
-    """What the policy's monitor says, where it was calibrated."""
-    return None if policy.guard is None else lambda obs, action: policy.monitor(obs, action).to_dict()
