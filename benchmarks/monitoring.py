@@ -31,8 +31,7 @@ from torch import Tensor, nn
 
 from diffclone.cli.console import bars, percent, print_json, print_table
 from diffclone.data import Demonstrations
-from diffclone.deploy.calibration import Rollouts, monitor_of, play
-from diffclone.deploy.conformal import conformal_threshold
+from diffclone.deploy.calibration import Rollouts, collect_rollouts, conformal_threshold, monitor_of
 from diffclone.deploy.monitor import Monitor
 from diffclone.errors import InvalidSettings
 from diffclone.guides import GUIDES
@@ -241,7 +240,7 @@ class Monitoring:
         with bars() as show:
             for m in range(len(policy)):
                 scores = scoring(monitor_of(run, m), policy, demos)
-                good = play(policy[m], task, episodes=self.episodes).successes
+                good = collect_rollouts(policy[m], task, episodes=self.episodes).successes
                 calibrated.append(good.num_episodes)
                 early = int(np.median(good.lengths)) // 2
                 begins = good.episode_ends - good.lengths
@@ -249,7 +248,7 @@ class Monitoring:
                 q = {name: conformal_threshold(peaks, self.alpha) for name, peaks in maxima.items()}
                 for k, level in enumerate(levels):
                     noise: Mapping[str, Any] = dict.fromkeys(names, level)
-                    played = play(policy[m], task, episodes=self.episodes, starts="evaluation", **noise)
+                    played = collect_rollouts(policy[m], task, episodes=self.episodes, starts="evaluation", **noise)
                     for name, score in scores(played.steps).items():
                         result = judge(score, q[name], played, early)
                         found.setdefault(name, {}).setdefault(level, []).append(result)

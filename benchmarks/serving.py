@@ -36,7 +36,7 @@ import tyro
 from diffclone import BC, Network, Policy, Training, fit
 from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.deploy import runtime
-from diffclone.deploy.export import export, read_onnx
+from diffclone.deploy.export import export, load_onnx
 from diffclone.deploy.server import JSON, NPY, Server, serve
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
@@ -56,7 +56,7 @@ def actors(policy: Policy, folder: Path) -> dict[str, Callable[[Any], Any]]:
     """The same policy, called in three ways."""
     export(policy, folder / "policy.onnx", "onnx")
     export(policy, folder / "policy.npz", "numpy")
-    onnx = read_onnx(folder / "policy.onnx")
+    onnx = load_onnx(folder / "policy.onnx")
     return {
         "Policy (torch)": policy,
         "ONNX (onnxruntime)": lambda obs: onnx(obs[None])[0],

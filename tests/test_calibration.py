@@ -13,9 +13,8 @@ import tyro
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training
 from diffclone.cli.calibrate import Calibrate
-from diffclone.deploy.calibration import Rollouts, monitor_of, play
-from diffclone.deploy.conformal import PARTS, Calibration, conformal_threshold
-from diffclone.deploy.monitor import Monitor
+from diffclone.deploy.calibration import Rollouts, collect_rollouts, conformal_threshold, monitor_of
+from diffclone.deploy.monitor import PARTS, Calibration, Monitor
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings, UnknownName
 from diffclone.evaluation import START_SEEDS
 from diffclone.records import Record
@@ -59,7 +58,7 @@ def written(run: Run) -> Calibration:
 
 
 def test_rollouts_are_what_was_done(run: Run) -> None:
-    played = play(run.policy()[1], "maze", episodes=4, starts="evaluation")
+    played = collect_rollouts(run.policy()[1], "maze", episodes=4, starts="evaluation")
     assert played.success.shape == (4,)
     one, env = np.zeros(1, dtype=np.int64), TASKS["maze"].make(1)
     for episode, (obs, act) in enumerate(played.steps.episodes()):
@@ -72,7 +71,7 @@ def test_rollouts_are_what_was_done(run: Run) -> None:
 
 def test_one_member_plays(run: Run) -> None:
     with pytest.raises(InvalidSettings, match="this policy has 2"):
-        play(run.policy(), "maze", episodes=1)
+        collect_rollouts(run.policy(), "maze", episodes=1)
 
 
 def test_each_member_has_its_guide(run: Run) -> None:
@@ -94,7 +93,7 @@ def test_calibrate_on_demonstrations(run: Run, held_out: str, capsys: pytest.Cap
     monitor, found = monitor_of(run, 1), written(run)
     assert (found.episodes, found.member, found.guide) == (20, 1, monitor.fingerprint)
     assert found.source == {"demonstrations": HELD_OUT.fingerprint, "steps": HELD_OUT.num_steps}
-    maxima = monitor.maxima(HELD_OUT)
+    maxima = monitor.episode_maxima(HELD_OUT)
     for name in PARTS:
         assert getattr(found, name) == conformal_threshold(maxima[name], 0.1)
     # What lies beside the policy is enough to judge by.
@@ -110,11 +109,11 @@ def test_calibrate_on_successful_rollouts(run: Run, capsys: pytest.CaptureFixtur
     command = [str(run.folder), "--env", "maze", "--episodes", "12", "--alpha", "0.4", "--json"]
     tyro.cli(Calibrate, args=command).run()
     told, found = json.loads(capsys.readouterr().out), written(run)
-    played = play(run.policy()[0], "maze", episodes=12)
+    played = collect_rollouts(run.policy()[0], "maze", episodes=12)
     assert 2 <= played.success.sum() < 12, "the fixture must hold successes and failures for this test to mean much"
     assert found.episodes == told["episodes"] == played.success.sum()
     assert found.source["starts"] == "validation"
-    assert found.both == conformal_threshold(monitor_of(run, 0).maxima(played.successes)["both"], 0.4)
+    assert found.both == conformal_threshold(monitor_of(run, 0).episode_maxima(played.successes)["both"], 0.4)
 
 
 def test_a_calibration_is_replaced_only_when_asked(run: Run, held_out: str) -> None:
@@ -139,14 +138,14 @@ def test_the_training_data_is_no_held_out_data(run: Run, tmp_path: Path, capsys:
         ({}, InvalidSettings, "neither of --data and --env"),
         ({"data": "maze", "env": "maze"}, InvalidSettings, "both of --data and --env"),
         ({"data": "maze", "options": ("a=1",)}, InvalidSettings, "go with --env TASK"),
-        ({"data": "maze", "alpha": 0.005}, InvalidData, "100 episodes are too few .* 199 are needed"),
-        ({"data": "maze", "alpha": 2.0}, InvalidSettings, "alpha is a probability"),
+        ({"data": "maze", "alpha": 0.005}, InvalidData, "needs at least 199 .* there are 100"),
+        ({"data": "maze", "alpha": 2.0}, InvalidSettings, "alpha must be a probability"),
         ({"data": "spiral", "alpha": 0.2, "member": 7}, InvalidSettings, "member 7 was asked for"),
-        ({"data": "fetch-pick"}, InvalidData, r"judges \(6,\) with \(2,\)"),
+        ({"data": "fetch-pick"}, InvalidData, r"expects \(6,\) and \(2,\)"),
         ({"env": "mazes"}, UnknownName, "did you mean 'maze'"),
-        ({"env": "walker"}, InvalidSettings, "tells returns and not successes"),
-        ({"env": "maze", "alpha": 0.0}, InvalidSettings, "alpha is a probability"),
-        ({"env": "maze", "episodes": 3}, InvalidData, r"of 3 episodes \d succeeded; 19 are needed for alpha 0.05"),
+        ({"env": "walker"}, InvalidSettings, "reports returns but no successes"),
+        ({"env": "maze", "alpha": 0.0}, InvalidSettings, "alpha must be a probability"),
+        ({"env": "maze", "episodes": 3}, InvalidData, r"\d of 3 episodes succeeded; alpha 0.05 needs at least 19"),
         ({"env": "maze", "options": ("a=1",)}, InvalidSettings, "no option 'a'"),
     ],
 )
@@ -159,7 +158,7 @@ def test_faults_leave_nothing_behind(run: Run, flags: dict[str, Any], fault: typ
 
 def test_a_run_without_a_diffusion_guide_is_refused(tmp_path: Path) -> None:
     run = trained(tmp_path / "bc", BC(training=Training(updates=1), network=Network(width=4, depth=1)), TRAINED)
-    with pytest.raises(InvalidSettings, match="a monitor judges by a DiffusionGuide; BC has no guide here"):
+    with pytest.raises(InvalidSettings, match="a monitor needs a DiffusionGuide; this BC has no guide"):
         Calibrate(run.folder, data="maze").run()
     with pytest.raises(InvalidFile, match="is not a run"):
         Calibrate(tmp_path, data="maze").run()

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Encoder, EnergyGuide, Network, Normaliser
-from diffclone.deploy.conformal import PARTS, Calibration, conformal_threshold, episodes_needed
-from diffclone.deploy.monitor import LEVELS, ROWS, WEIGHTS, Monitor, judging_parts
+from diffclone.deploy.calibration import conformal_threshold, episodes_needed
+from diffclone.deploy.monitor import BATCH, NOISE_LEVELS, PARTS, WEIGHTS, Calibration, Monitor, judging_parts
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
 from diffclone.model import Dims
 from diffclone.nn.diffusion import Diffusion
@@ -54,18 +54,18 @@ MONITOR = Monitor(GUIDE, weights(), NORMALISER)
 
 def test_draws_are_stratified_and_come_with_both_signs() -> None:
     t, eps = MONITOR.draws
-    assert t.shape == (2 * LEVELS,)
-    assert torch.equal(t[:LEVELS], t[LEVELS:])
-    assert torch.equal(eps[:LEVELS], -eps[LEVELS:])
-    parts = (t[:LEVELS].double() + 1) / GUIDE.steps * LEVELS
-    assert bool((parts - torch.arange(LEVELS) > 0).all())
-    assert bool((parts - torch.arange(LEVELS) < 1 + 2 * LEVELS / GUIDE.steps).all())
+    assert t.shape == (2 * NOISE_LEVELS,)
+    assert torch.equal(t[:NOISE_LEVELS], t[NOISE_LEVELS:])
+    assert torch.equal(eps[:NOISE_LEVELS], -eps[NOISE_LEVELS:])
+    parts = (t[:NOISE_LEVELS].double() + 1) / GUIDE.steps * NOISE_LEVELS
+    assert bool((parts - torch.arange(NOISE_LEVELS) > 0).all())
+    assert bool((parts - torch.arange(NOISE_LEVELS) < 1 + 2 * NOISE_LEVELS / GUIDE.steps).all())
 
 
 def test_a_constant_answer_by_hand() -> None:
     # With ε and −ε the cross terms cancel: mean of (±ε − c)² = ε² + c².
     monitor = Monitor(GUIDE, constant(0.5), NORMALISER)
-    squares = monitor.draws[1][:LEVELS].double().square().mean(0).numpy()
+    squares = monitor.draws[1][:NOISE_LEVELS].double().square().mean(0).numpy()
     score = monitor.score(DEMOS.obs[0], DEMOS.act[0])
     assert score.state == pytest.approx(squares[:OBS].mean() + 0.25, rel=1e-5)
     assert score.action == pytest.approx(squares[OBS:].mean() + 0.25, rel=1e-5)
@@ -88,7 +88,7 @@ def test_both_is_the_denoising_error_and_the_parts_make_it_up() -> None:
 def test_scores_repeat_themselves_alone_or_in_a_batch() -> None:
     again = Monitor(GUIDE, weights(), NORMALISER)
     rows = np.tile(DEMOS.obs, (6, 1)), np.tile(DEMOS.act, (6, 1))
-    assert len(rows[0]) > ROWS
+    assert len(rows[0]) > BATCH
     first, second = MONITOR.score(*rows), again.score(*rows)
     assert np.array_equal(first.both, second.both)
     assert first.both.shape == (360,)
@@ -110,7 +110,7 @@ def test_no_rows_have_no_scores() -> None:
 
 @pytest.mark.parametrize(("obs", "act"), [((OBS,), (OBS,)), ((4, OBS), (3, ACT)), ((OBS,), (1, ACT)), ((), ())])
 def test_what_is_no_pair_is_refused(obs: tuple[int, ...], act: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidData, match=r"are no pair; this monitor judges \(3,\) with \(2,\)"):
+    with pytest.raises(InvalidData, match=r"this monitor expects \(3,\) and \(2,\)"):
         MONITOR.score(np.zeros(obs), np.zeros(act))
 
 
@@ -137,7 +137,7 @@ def test_an_alarm_is_a_score_above_its_threshold() -> None:
     plain = MONITOR.score(DEMOS.obs, DEMOS.act)
     assert plain.alarm is None
     q = calibration(MONITOR, **{name: float(np.median(getattr(plain, name))) for name in PARTS})
-    alarm = MONITOR.calibrated(q).score(DEMOS.obs, DEMOS.act).alarm
+    alarm = MONITOR.with_calibration(q).score(DEMOS.obs, DEMOS.act).alarm
     assert alarm is not None
     for name in PARTS:
         assert np.array_equal(getattr(alarm, name), getattr(plain, name) > getattr(q, name))
@@ -145,7 +145,7 @@ def test_an_alarm_is_a_score_above_its_threshold() -> None:
 
 
 def test_numbers_that_are_none_raise_an_alarm() -> None:
-    monitor = MONITOR.calibrated(calibration(MONITOR, state=1e9, action=1e9, both=1e9))
+    monitor = MONITOR.with_calibration(calibration(MONITOR, state=1e9, action=1e9, both=1e9))
     lost = monitor.score(np.full((2, OBS), np.nan), np.zeros((2, ACT)))
     assert lost.alarm is not None
     assert lost.alarm.both.all()
@@ -156,7 +156,7 @@ def test_numbers_that_are_none_raise_an_alarm() -> None:
 
 
 def test_maxima_are_of_whole_episodes() -> None:
-    score, maxima = MONITOR.score(DEMOS.obs, DEMOS.act), MONITOR.maxima(DEMOS)
+    score, maxima = MONITOR.score(DEMOS.obs, DEMOS.act), MONITOR.episode_maxima(DEMOS)
     for name in PARTS:
         s = getattr(score, name)
         np.testing.assert_array_equal(maxima[name], [s[:20].max(), s[20:25].max(), s[25:].max()])
@@ -166,7 +166,7 @@ def test_maxima_are_of_whole_episodes() -> None:
 
 
 def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
-    monitor = MONITOR.calibrated(calibration(MONITOR))
+    monitor = MONITOR.with_calibration(calibration(MONITOR))
     monitor.save(tmp_path)
     loaded = Monitor.load(tmp_path, METHOD, NORMALISER)
     assert loaded.calibration == monitor.calibration
@@ -174,25 +174,23 @@ def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
 
 
 def test_weights_and_thresholds_belong_together(tmp_path: Path) -> None:
-    MONITOR.calibrated(calibration(MONITOR)).save(tmp_path)
+    MONITOR.with_calibration(calibration(MONITOR)).save(tmp_path)
     other = Monitor(GUIDE, weights(1), NORMALISER)
-    with pytest.raises(
-        InvalidFile, match=f"of guide {MONITOR.fingerprint}, the weights are those of {other.fingerprint}"
-    ):
-        other.calibrated(calibration(MONITOR))
+    with pytest.raises(InvalidFile, match=f"to guide {MONITOR.fingerprint}, the weights are guide {other.fingerprint}"):
+        other.with_calibration(calibration(MONITOR))
     wider = DBC(guide=dataclasses.replace(GUIDE, width=17))
-    with pytest.raises(InvalidFile, match=rf"asks for guide.*17.*{WEIGHTS} has \(1, 5, 16\)"):
+    with pytest.raises(InvalidFile, match=rf"requires guide.*17.*{WEIGHTS} has \(1, 5, 16\)"):
         Monitor.load(tmp_path, wider, NORMALISER)
 
 
 def test_what_cannot_be_a_monitor_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match="BC has no guide here"):
+    with pytest.raises(InvalidSettings, match="this BC has no guide"):
         judging_parts(BC(), NORMALISER)
-    with pytest.raises(InvalidSettings, match="DBC has EnergyGuide here"):
+    with pytest.raises(InvalidSettings, match="this DBC has EnergyGuide"):
         judging_parts(DBC(guide=EnergyGuide()), NORMALISER)
-    with pytest.raises(InvalidSettings, match="these weights are of 2"):
+    with pytest.raises(InvalidSettings, match="these weights have 2"):
         Monitor(GUIDE, GUIDE.init(Dims(OBS, ACT), Rng([0, 1])["init"]), NORMALISER)
-    with pytest.raises(InvalidSettings, match="once it is calibrated"):
+    with pytest.raises(InvalidSettings, match="only a calibrated monitor"):
         MONITOR.save(tmp_path)
 
 
@@ -213,7 +211,7 @@ def test_thresholds_by_hand(n: int, alpha: float, rank: int) -> None:
 def test_too_few_episodes_say_how_many_are_needed(alpha: float, needed: int) -> None:
     assert episodes_needed(alpha) == needed
     conformal_threshold(np.arange(needed), alpha)
-    with pytest.raises(InvalidData, match=rf"^{needed - 1} episodes are too few .* {needed} are needed"):
+    with pytest.raises(InvalidData, match=rf"needs at least {needed} .* there are {needed - 1}\."):
         conformal_threshold(np.arange(needed - 1), alpha)
 
 
@@ -246,8 +244,8 @@ def test_a_calibration_travels_as_json() -> None:
     for broken, message in (
         ({**known.to_dict(), "format": 9}, "has format 9; this version of diffclone reads format 1"),
         ([], "has format None"),
-        ({**known.to_dict(), "both": "high"}, "lacks both"),
-        ({k: v for k, v in known.to_dict().items() if k not in ("alpha", "guide")}, "lacks alpha, guide"),
+        ({**known.to_dict(), "both": "high"}, "both missing or invalid"),
+        ({k: v for k, v in known.to_dict().items() if k not in ("alpha", "guide")}, "alpha, guide missing or invalid"),
     ):
         with pytest.raises(InvalidFile, match=message):
             Calibration.from_dict(broken)

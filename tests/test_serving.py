@@ -61,7 +61,7 @@ def request(port: int, verb: str, path: str, body: bytes | None = None, **header
 
 
 def act(port: int, observation: Any, **headers: str) -> tuple[int, Any]:
-    status, _, body = ask(
+    status, _, body = request(
         port, "POST", "/act", json.dumps({"observation": observation}).encode(), content_type=JSON, **headers
     )
     return status, json.loads(body)

@@ -9,8 +9,7 @@ import tyro
 
 from diffclone.cli.arguments import choose_members, parse_values
 from diffclone.cli.console import bars, percent, percent_interval, print_json, print_message, print_table
-from diffclone.deploy.pretrained import names as pretrained_names
-from diffclone.deploy.pretrained import pretrained
+from diffclone.deploy.pretrained import pretrained, pretrained_names
 from diffclone.errors import InvalidSettings
 from diffclone.evaluation import Protocol, Scores, Starts, evaluate
 from diffclone.fit import choose_device
