@@ -105,7 +105,7 @@ def measure(name: str, folder: Path, *, seconds: float, window: float, rounds: i
         python = environment(folder, name, seconds)
         with tempfile.TemporaryDirectory() as temporary:
             pairs = Path(temporary) / "pairs.npz"
-            np.savez(pairs, obs=given.session.pairs.obs.numpy(), act=given.session.pairs.act.numpy())
+            np.savez(pairs, obs=given.session.data.obs.numpy(), act=given.session.data.act.numpy())
             peer = Peer(python, name, pairs)
     except CannotRun as fault:
         return {"left_out": str(fault)}

@@ -152,7 +152,7 @@ class Loop:
     def __init__(self, ground: Ground):
         session, self.model, self.kind = ground.session, ground.model, ground.case.model
         self.device, training = session.device, ground.model.training
-        pairs = TensorDataset(session.pairs.obs.cpu(), session.pairs.act.cpu())
+        pairs = TensorDataset(session.data.obs.cpu(), session.data.act.cpu())
         # The diffusion model keeps the last, smaller batch of an epoch; the policies drop it.
         loader = DataLoader(pairs, training.batch, shuffle=True, drop_last=self.kind != "guide")
         self.batches = forever(loader)

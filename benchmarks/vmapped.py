@@ -37,7 +37,7 @@ class Stacked:
 
     def __init__(self, ground: Ground):
         session, case = ground.session, ground.case
-        self.model, self.pairs, self.device, self.dtype = ground.model, session.pairs, session.device, session.dtype
+        self.model, self.pairs, self.device, self.dtype = ground.model, session.data, session.device, session.dtype
         self.members, self.kind = case.members, case.model
         start: Any = ground.start()
         make: Callable[..., nn.Module] = denoiser_of if case.model == "guide" else policy_of

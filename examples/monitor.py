@@ -8,7 +8,7 @@ import numpy as np
 from diffclone import DBC, Demonstrations, DiffusionGuide, Network, Training
 from diffclone.deploy.calibration import calibrate
 from diffclone.deploy.monitor import Monitor
-from diffclone.fit import fit_fully
+from diffclone.fit import FitOptions, fit_with_options
 
 rng = np.random.default_rng(0)
 obs = rng.uniform(-1, 1, (4000, 4))
@@ -18,7 +18,7 @@ train, held_out = demos.split(0.4)
 
 guide = DiffusionGuide(training=Training(updates=1500, lr=2e-3), width=64)
 method = DBC(training=Training(updates=800, lr=1e-3), network=Network(width=64, depth=2), guide=guide)
-fitted = fit_fully(method, train, device="cpu")
+fitted = fit_with_options(method, train, FitOptions(device="cpu"))
 policy = fitted.policy
 
 # At most one good episode in twenty raises an alarm: that takes 19 episodes that nothing was trained on.

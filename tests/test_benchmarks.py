@@ -54,7 +54,7 @@ def test_latency_times_every_method(latency: Any, tmp_path: Path, capsys: pytest
 def first_draws(given: Ground) -> tuple[Tensor, ...]:
     """What our first update draws: pairs and, where there is a diffusion model, t and ε."""
     rng = Rng(range(given.case.members), dtype=given.session.dtype, path=given.case.model)
-    batch = given.session.pairs.sample(given.model.training.batch, rng["batch"])
+    batch = given.session.data.sample(given.model.training.batch, rng["batch"])
     if given.case.model == "bc":
         return batch.obs, batch.act
     stream = rng if given.case.model == "guide" else rng["guide"]

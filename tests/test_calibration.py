@@ -17,6 +17,7 @@ from diffclone.deploy.calibration import Rollouts, collect_rollouts, conformal_t
 from diffclone.deploy.monitor import PARTS, Calibration, Monitor
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings, UnknownName
 from diffclone.evaluation import START_SEEDS
+from diffclone.fit import FitOptions
 from diffclone.records import Record
 from diffclone.tasks import TASKS
 from diffclone.training.runs import Run, train_run
@@ -29,7 +30,7 @@ GUIDE = DiffusionGuide(training=Training(updates=64, lr=1e-3), width=16, depth=2
 
 
 def trained(folder: Path, method: BC | DBC, demos: Demonstrations) -> Run:
-    return train_run(folder, method, demos, task="maze", seeds=(0, 1), device="cpu")
+    return train_run(folder, method, demos, FitOptions(seeds=(0, 1), device="cpu"), task="maze")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from diffclone import BC, DBC, Demonstrations, Policy, Training, fit
-from diffclone.fit import Fitted, fit_fully
+from diffclone.fit import FitOptions, Fitted, fit_with_options
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Dims, Guide, Method, Model
@@ -79,7 +79,7 @@ STACKABLE = [(name, field) for name, method in EVERY.items() for field in stacka
 
 
 def fit64(method: Method[Any], seeds: tuple[int, ...], vary: dict[str, list[float]] | None = None) -> Fitted:
-    return fit_fully(method, DEMOS, seeds=seeds, vary=vary, dtype=torch.float64, device="cpu")
+    return fit_with_options(method, DEMOS, FitOptions(seeds=seeds, vary=vary, dtype=torch.float64, device="cpu"))
 
 
 def rows(net: nn.Module) -> Tensor:
@@ -143,7 +143,8 @@ def test_a_member_that_is_nan_from_the_start_leaves_the_others(name: str, monkey
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_guide_of_no_weight_changes_no_bit(guide: str, dtype: torch.dtype) -> None:
     bc, dbc = small(BC()), small(DBC(coefficient=0.0, guide=GUIDES[guide]()))
-    plain, guided = (fit_fully(m, DEMOS, seeds=(0, 1), dtype=dtype, device="cpu") for m in (bc, dbc))
+    options = FitOptions(seeds=(0, 1), dtype=dtype, device="cpu")
+    plain, guided = (fit_with_options(m, DEMOS, options) for m in (bc, dbc))
     assert torch.equal(rows(plain.trained.net), rows(guided.trained.net))
 
 
@@ -176,7 +177,8 @@ def test_the_experts_pairs_cost_less_than_others(guide: str) -> None:
     method = small(DBC(coefficient=1.0, guide=GUIDES[guide]()), LONGER)
     alongside = method.guide.trained == "alongside"
     policy_training = dataclasses.replace(LONGER, lr=1e-9) if alongside else BRIEF
-    fitted = fit_fully(dataclasses.replace(method, training=policy_training), DEMOS, seeds=(0, 1), device="cpu")
+    chosen = dataclasses.replace(method, training=policy_training)
+    fitted = fit_with_options(chosen, DEMOS, FitOptions(seeds=(0, 1), device="cpu"))
     normaliser, dims = fitted.policy.normaliser, Dims(2, 2)
     obs = normaliser.normalise_obs(torch.tensor(DEMOS.obs)).expand(2, -1, -1)
     act = normaliser.normalise_act(torch.tensor(DEMOS.act)).expand(2, -1, -1)

@@ -28,7 +28,7 @@ from diffclone.experiments.sheet import Printed, Value
 from diffclone.experiments.spec import Arm, Cell, Data, Experiment, Measure, Source, episodes_of
 from diffclone.experiments.subject import Subject
 from diffclone.experiments.values import read_error
-from diffclone.fit import fit
+from diffclone.fit import FitOptions, fit
 from diffclone.guides import GUIDES, DiffusionGuide
 from diffclone.methods import METHODS
 from diffclone.model import Dims, Training
@@ -504,7 +504,9 @@ def trained_on_spiral(folder: Path) -> Subject:
         training=Training(updates=32), network=Network(width=16, depth=1), coefficient=1.0, guide=guide
     )
     demos = TASKS["spiral"].demonstrations()
-    run = train_run(folder, method, demos, task="spiral", seeds=[0, 1], vary={"imitation": [0.0, 1.0]}, device="cpu")
+    run = train_run(
+        folder, method, demos, FitOptions(seeds=[0, 1], vary={"imitation": [0.0, 1.0]}, device="cpu"), task="spiral"
+    )
     return Subject("spiral", {}, demos, demos, run, run.policy(), [2, 3], quick=False)
 
 

@@ -12,6 +12,7 @@ from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Encoder, Network,
 from diffclone.cli.export import Export
 from diffclone.deploy import export, runtime
 from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings, MissingPackage
+from diffclone.fit import FitOptions
 from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Method
 from diffclone.training.runs import train_run
@@ -215,7 +216,7 @@ def test_a_missing_package_is_named(package: str, tmp_path: Path, monkeypatch: p
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
-    train_run(run, BC(training=FEW, network=SMALL), DEMOS, task=None, seeds=(0, 1), device="cpu")
+    train_run(run, BC(training=FEW, network=SMALL), DEMOS, FitOptions(seeds=(0, 1), device="cpu"))
     Export(run, tmp_path / "new" / "p.npz", "numpy", member=1, json=True).run()
     printed = json.loads(capsys.readouterr().out)
     assert printed["observations"] == 1000

@@ -15,7 +15,7 @@ from diffclone.guides.vae import Autoencoder
 from diffclone.model import Batch, Dims
 from diffclone.nn import MLP
 from diffclone.rng import Rng
-from diffclone.training.step import Pairs, Part, Updates
+from diffclone.training.step import Dataset, Part, Updates
 
 LOG_2 = math.log(2)
 
@@ -165,7 +165,7 @@ def trained(coefficient: float, updates: int, lr: float = 1e-2) -> tuple[Tensor,
     dims, x = Dims(1, 1), Rng([5])["x"].normal(20, 1)[0]
     policy = Part(method, method.init(dims, Rng([0, 1])["policy"]), updates)
     beside = Part(guide, guide.init(dims, Rng([0, 1])["guide"]), updates)
-    Updates(policy, {"guide": beside}, {}, Pairs(x, x.sin()), Rng([0, 1], path="policy")).run(updates)
+    Updates(policy, {"guide": beside}, {}, Dataset(x, x.sin()), Rng([0, 1], path="policy")).run(updates)
     return policy.matrix, beside.matrix
 
 
@@ -180,7 +180,7 @@ def test_the_discriminators_loss_does_not_move_the_policy() -> None:
     method = BC(training=Training(20, batch=8, lr=1e-2), network=Network(4, 1))
     x = Rng([5])["x"].normal(20, 1)[0]
     alone = Part(method, method.init(Dims(1, 1), Rng([0, 1])["policy"]), 20)
-    Updates(alone, {}, {}, Pairs(x, x.sin()), Rng([0, 1], path="policy")).run(20)
+    Updates(alone, {}, {}, Dataset(x, x.sin()), Rng([0, 1], path="policy")).run(20)
     policy, discriminator = trained(0.0, 20)
     assert torch.equal(policy, alone.matrix)
     assert not torch.allclose(discriminator, trained(0.0, 1)[1], atol=1e-3)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from diffclone import BC, DBC, Demonstrations, Policy, Training
+from diffclone import BC, DBC, Demonstrations, Policy, Training, fit
 from diffclone.data import Normaliser
 from diffclone.errors import InvalidSettings
-from diffclone.fit import Fitted, fit_fully
+from diffclone.fit import FitOptions, Fitted, fit_with_options
 from diffclone.guides import GUIDES, DiffusionGuide
 from diffclone.methods import METHODS
 from diffclone.model import Batch, Dims, Method
@@ -50,7 +50,7 @@ DEMOS = make_demos()
 
 
 def fit64(method: Method[Any], seeds: tuple[int, ...], demos: Demonstrations = DEMOS, **more: Any) -> Fitted:
-    return fit_fully(method, demos, seeds=seeds, dtype=torch.float64, device="cpu", **more)
+    return fit_with_options(method, demos, FitOptions(seeds=seeds, dtype=torch.float64, device="cpu", **more))
 
 
 def rows(fitted: Fitted) -> Tensor:
@@ -236,9 +236,9 @@ def test_a_guide_of_no_weight_changes_no_bit() -> None:
 def test_where_the_spot_is_can_be_learned() -> None:
     losses: list[float] = []
     method = BC(training=Training(updates=192, batch=32, lr=2e-3), network=dataclasses.replace(NETWORK, width=32))
-    fitted = fit_fully(method, DEMOS, device="cpu", progress=lambda now: losses.append(float(now.losses["loss"][0])))
+    policy = fit(method, DEMOS, device="cpu", progress=lambda now: losses.append(float(now.losses["loss"][0])))
     assert losses[-1] < 0.3 * losses[0]
-    assert fitted.policy(DEMOS.obs).shape == (60, 2)
+    assert policy(DEMOS.obs).shape == (60, 2)
 
 
 @methods
@@ -249,7 +249,7 @@ def test_settings_round_trip_through_json(name: str) -> None:
 
 
 def test_a_policy_that_sees_is_the_same_after_saving_and_chosen(tmp_path: Path) -> None:
-    policy = fit_fully(EVERY["dbc"], DEMOS, seeds=(0, 1), device="cpu").policy
+    policy = fit(EVERY["dbc"], DEMOS, seeds=(0, 1), device="cpu")
     policy.save(tmp_path / "policy")
     again = Policy.load(tmp_path / "policy")
     assert again.method == policy.method

@@ -15,6 +15,7 @@ from diffclone.data import Demonstrations
 from diffclone.data.inspection import CHECKS, SEVERITIES, Finding, find_faults, rank_episodes, understood
 from diffclone.data.inspection.actions import misaligned
 from diffclone.errors import InvalidFile, InvalidSettings
+from diffclone.fit import FitOptions
 from diffclone.guides import DiffusionGuide
 from diffclone.methods import BC, DBC
 from diffclone.model import Training
@@ -364,7 +365,7 @@ def test_nothing_is_overwritten_and_a_page_is_html(file: Path) -> None:
 def test_a_guide_ranks_episodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     training, network = Training(updates=64, batch=32), Network(width=16)
     method = DBC(training=training, network=network, guide=DiffusionGuide(training=training, width=16, depth=2))
-    train_run(tmp_path / "dbc", method, demonstrations(good()), task=None, seeds=[0], device="cpu")
+    train_run(tmp_path / "dbc", method, demonstrations(good()), FitOptions(device="cpu"))
     episodes = good(8)
     episodes[5] = (episodes[5][0] + 6, -4 * episodes[5][1])
     demonstrations(episodes).save(tmp_path / "mine.npz")
@@ -379,9 +380,7 @@ def test_a_guide_ranks_episodes(tmp_path: Path, capsys: pytest.CaptureFixture[st
         tmp_path / "bc",
         BC(training=training, network=network),
         demonstrations(good()),
-        task=None,
-        seeds=[0],
-        device="cpu",
+        FitOptions(device="cpu"),
     )
     with pytest.raises(InvalidSettings, match="BC with nothing beside it"):
         Inspect(str(tmp_path / "mine.npz"), run_folder=tmp_path / "bc").run()

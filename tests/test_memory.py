@@ -9,23 +9,23 @@ import torch
 
 from diffclone import BC, Demonstrations, DiffusionGuide, Network, Training
 from diffclone.data import Normaliser, normaliser
-from diffclone.fit import prepare
 from diffclone.model import Dims
 from diffclone.rng import Rng
 from diffclone.training import Stack
+from diffclone.training.session import prepare_session
 from diffclone.training.shares import Shares
-from diffclone.training.step import Pairs
+from diffclone.training.step import Dataset
 
 PROGRAM = """
 import resource
 import numpy as np, torch
 from diffclone import Demonstrations
-from diffclone.fit import prepare
+from diffclone.training.session import prepare_session
 obs, act = np.ones((1_500_000, 30), np.float32), np.ones((1_500_000, 10), np.float32)
 demos = Demonstrations.from_arrays(obs, act, episode_ends=[1_500_000])
 demos.fingerprint
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-prepare(demos, "z-score", torch.device("cpu"), torch.float32)
+prepare_session(demos, "z-score", torch.device("cpu"), torch.float32)
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print((after - before) * 1024 / (obs.nbytes + act.nbytes))
 """
@@ -45,8 +45,8 @@ def test_statistics_in_parts_are_the_statistics(part: int, monkeypatch: pytest.M
     found = Normaliser.from_demonstrations(demos)
     assert np.allclose(found.obs_mean, values.mean(0), atol=1e-6)
     assert np.allclose(found.obs_std, values.std(0, ddof=1), atol=1e-6)
-    _, session = prepare(demos, "z-score", torch.device("cpu"), torch.float32)
-    assert np.allclose(session.pairs.obs.mean(0), 0, atol=1e-5)
+    _, session = prepare_session(demos, "z-score", torch.device("cpu"), torch.float32)
+    assert np.allclose(session.data.obs.mean(0), 0, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_statistics_in_parts_are_the_statistics(part: int, monkeypatch: pytest.M
 )
 def test_state_is_linear_in_members(model: BC | DiffusionGuide) -> None:
     def numbers(members: int) -> int:
-        pairs = Pairs(torch.ones(50, 4), torch.ones(50, 2))
+        pairs = Dataset(torch.ones(50, 4), torch.ones(50, 2))
         shares = Shares(model, Stack(tuple(range(members)), {}), {}, pairs, Dims(4, 2), Rng(range(members), path="x"))
         return sum(t.numel() for t in shares.state().values() if t.dim())
 

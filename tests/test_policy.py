@@ -12,7 +12,7 @@ from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Policy, 
 from diffclone.deploy.calibration import calibrate
 from diffclone.deploy.monitor import Monitor
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
-from diffclone.fit import fit_fully
+from diffclone.fit import FitOptions, fit_with_options
 from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Method
 from diffclone.nn.energy import Langevin
@@ -373,7 +373,7 @@ def test_a_monitor_travels_with_its_policy(tmp_path: Path) -> None:
     method = DBC(training=BRIEF, network=Network(width=16, depth=2), guide=guide)
     ends = list(range(10, 201, 10))
     demos = Demonstrations.from_arrays(OBS, ACT, episode_ends=ends, meta={"action_bounds": BOUNDS})
-    fitted = fit_fully(method, demos, device="cpu")
+    fitted = fit_with_options(method, demos, FitOptions(device="cpu"))
     monitor = Monitor.of(method, fitted.trained.parts, fitted.policy.normaliser)
     watched = replace(fitted.policy, guard=calibrate(monitor, demos, 0.1, member=0, source={"what": "a test"}))
     watched.save(tmp_path / "policy")

@@ -26,6 +26,7 @@ from diffclone.deploy import server as serving
 from diffclone.deploy.monitor import Monitor
 from diffclone.deploy.server import JSON, NPY, Server, is_loopback, serve_in_thread
 from diffclone.errors import InvalidSettings, UnknownMember
+from diffclone.fit import FitOptions
 from diffclone.methods import IBC
 from diffclone.rng import Rng
 from diffclone.training.runs import train_run
@@ -441,7 +442,7 @@ def test_errors_at_the_start(policy: Policy, port: int) -> None:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    train_run(folder, METHOD, DEMOS, task=None, seeds=(0, 1), device="cpu")
+    train_run(folder, METHOD, DEMOS, FitOptions(seeds=(0, 1), device="cpu"))
     return folder
 
 

@@ -1,6 +1,6 @@
 """Members shared out over cores are the same members."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training
-from diffclone.fit import fit_fully
+from diffclone.fit import FitOptions, fit_with_options
 from diffclone.guides import GANGuide
 from diffclone.methods import DiffusionPolicy
 from diffclone.model import Method
@@ -41,9 +41,16 @@ def _threads() -> Generator[None, None, None]:
     torch.set_num_threads(before)
 
 
-def trained(method: Method[Any], cores: int, seeds: tuple[int, ...] = (0, 1, 2), **options: Any) -> dict[str, Tensor]:
+def trained(
+    method: Method[Any],
+    cores: int,
+    seeds: tuple[int, ...] = (0, 1, 2),
+    progress: Callable[[Progress], None] = lambda now: None,
+    **options: Any,
+) -> dict[str, Tensor]:
     torch.set_num_threads(cores)
-    found = fit_fully(method, DEMOS, seeds=seeds, device="cpu", dtype=torch.float64, **options).trained
+    chosen = FitOptions(seeds=seeds, device="cpu", dtype=torch.float64, **options)
+    found = fit_with_options(method, DEMOS, chosen, progress).trained
     nets = {"policy": found.net, **found.parts}
     return {name: torch.cat([p.detach().flatten(1) for p in net.parameters()], 1) for name, net in nets.items()}
 
@@ -116,7 +123,7 @@ def test_progress_says_how_many_cores_work() -> None:
 def test_less_precise_products_learn_the_same_and_are_kept_apart(precision: Any, tmp_path: Path) -> None:
     def last_loss(**options: Any) -> float:
         seen: list[Progress] = []
-        fit_fully(GUIDED, DEMOS, device="cpu", cache=tmp_path, progress=seen.append, **options)
+        fit_with_options(GUIDED, DEMOS, FitOptions(device="cpu", cache=tmp_path, **options), seen.append)
         assert seen[0].stage == "guide"  # another precision does not find this one's guide
         return next(now.losses["L_diff"] for now in reversed(seen) if now.stage == "guide").item()
 

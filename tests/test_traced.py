@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training
-from diffclone.fit import fit_fully
+from diffclone.fit import FitOptions, fit_with_options
 from diffclone.guides import EnergyGuide, GANGuide, VAEGuide
 from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Method
@@ -61,9 +61,8 @@ def trained(method: Method[Any], precision: Precision = "float32", **options: An
     seen: list[Progress] = []
     keep = options.pop("progress", seen.append)
     options = {"dtype": torch.float64, **options}
-    found = fit_fully(
-        method, DEMOS, seeds=[0, 1, 2], device="cpu", precision=precision, progress=keep, **options
-    ).trained
+    chosen = FitOptions(seeds=[0, 1, 2], device="cpu", precision=precision, **options)
+    found = fit_with_options(method, DEMOS, chosen, keep).trained
     net = found.net
     return torch.cat([p.detach().flatten(1) for p in net.parameters()], 1), [now.how for now in seen]
 

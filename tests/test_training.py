@@ -11,13 +11,13 @@ from torch import Tensor
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training, fit
 from diffclone.errors import InvalidFile, InvalidSettings
-from diffclone.fit import Diverged, fit_fully
+from diffclone.fit import Diverged, FitOptions, fit_with_options
 from diffclone.model import Dims, Method
 from diffclone.nn import MLP
 from diffclone.rng import Rng
 from diffclone.training import Progress
 from diffclone.training.members import Stack, from_matrix, to_matrix
-from diffclone.training.step import Pairs, Part, Updates
+from diffclone.training.step import Dataset, Part, Updates
 
 X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
 DEMOS = Demonstrations.from_arrays(X, np.sin(3 * X[:, :1]), episode_ends=[100, 200])
@@ -33,8 +33,8 @@ class Stopped(Exception):
     """What a user's Ctrl-C is here."""
 
 
-def weights(method: Method[Any], **options: Any) -> Tensor:
-    net = fit_fully(method, DEMOS, seeds=(0, 1), device="cpu", **options).trained.net
+def weights(method: Method[Any], *, progress: Callable[[Progress], None] = lambda now: None, **options: Any) -> Tensor:
+    net = fit_with_options(method, DEMOS, FitOptions(seeds=(0, 1), device="cpu", **options), progress).trained.net
     return torch.cat([p.detach().flatten(1) for p in net.parameters()], 1)
 
 
@@ -182,7 +182,7 @@ def test_the_first_step_of_adam_is_the_learning_rate() -> None:
 )
 def test_the_learning_rate_of_the_last_update(decay: Any, last: float) -> None:
     part, rng = make_part(replace(SHORT, decay=decay)), Rng([0, 1], path="policy")
-    updates = Updates(part, {}, {}, Pairs(torch.ones(5, 2), torch.ones(5, 1)), rng)
+    updates = Updates(part, {}, {}, Dataset(torch.ones(5, 2), torch.ones(5, 1)), rng)
     updates.run(1)
     assert part.rates.tolist() == pytest.approx([1e-3])
     updates.run(9)
@@ -241,7 +241,7 @@ def test_progress_counts_up_with_one_loss_a_member() -> None:
 
 def test_reported_losses_are_means_since_the_last_report() -> None:
     part, rng = make_part(replace(SHORT, lr=1e-30)), Rng([0, 1], path="policy")
-    updates = Updates(part, {}, {}, Pairs(torch.ones(5, 2), torch.ones(5, 1)), rng)
+    updates = Updates(part, {}, {}, Dataset(torch.ones(5, 2), torch.ones(5, 1)), rng)
     loss = (part.net(torch.ones(2, 1, 2)) - 1).square().mean((-2, -1)).double()
     for count in (3, 40):
         assert torch.allclose(updates.run(count)["loss"], loss, rtol=1e-5)
@@ -292,7 +292,8 @@ def test_a_matrix_holds_a_nets_weights() -> None:
 
 
 def test_a_member_that_diverged_is_reported() -> None:
-    fitted = fit_fully(GUIDED, DEMOS, seeds=(0, 1), vary={"coefficient": [1.0, float("nan")]}, device="cpu")
+    options = FitOptions(seeds=(0, 1), vary={"coefficient": [1.0, float("nan")]}, device="cpu")
+    fitted = fit_with_options(GUIDED, DEMOS, options)
     assert fitted.diverged == [2, 3]
     assert np.isfinite(fitted.policy[0](DEMOS.obs)).all()
 

@@ -14,7 +14,6 @@ from benchmarks.speed.timing import Contestant, synchronise
 from benchmarks.speed.training import SHORT_RUN, Case, Ground, by_sines, contestant, ground, lasting, updates_of
 from diffclone.data import Demonstrations
 from diffclone.experiments import PRESETS
-from diffclone.fit import prepare
 from diffclone.guides import DiffusionGuide
 from diffclone.methods import BC, DBC
 from diffclone.model import Model
@@ -22,6 +21,7 @@ from diffclone.rng import Rng
 from diffclone.tasks import TASKS
 from diffclone.training import Precision, Stack
 from diffclone.training.loop import train_part, train_stage
+from diffclone.training.session import prepare_session
 from diffclone.training.step import BLOCK
 
 MANY_TRANSITIONS = 10_000_000
@@ -55,7 +55,7 @@ def many_transitions(device: torch.device) -> dict[str, int]:
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
-    _, session = prepare(demos, "z-score", device, torch.float32)
+    _, session = prepare_session(demos, "z-score", device, torch.float32)
     preparing = torch.cuda.max_memory_allocated(device) - before
     torch.cuda.reset_peak_memory_stats(device)
     base = ground(Case("bc", "maze", 1), device)
@@ -149,7 +149,7 @@ def maze_in_full(
     method = cast(DBC, PRESETS["maze/dbc/release"].method)
     guide = lasting(method.guide, method.guide.training.updates // shorten)
     method = cast(DBC, lasting(method, method.training.updates // shorten))
-    _, session = prepare(TASKS["maze"].demonstrations(), method.normalisation, device, torch.float32)
+    _, session = prepare_session(TASKS["maze"].demonstrations(), method.normalisation, device, torch.float32)
     session = replace(session, precision=precision)
     fixed = finish(train_part("guide", guide, Stack((0,), {}), session), progress)
     between = time.monotonic()

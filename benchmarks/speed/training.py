@@ -18,14 +18,13 @@ from torch import nn
 from benchmarks.speed.timing import Contestant
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import PRESETS
-from diffclone.fit import prepare
 from diffclone.guides import DiffusionGuide
 from diffclone.methods import DBC
 from diffclone.model import Method, Model
 from diffclone.rng import Rng
 from diffclone.tasks import TASKS
 from diffclone.training import Precision, Stack
-from diffclone.training.loop import Session
+from diffclone.training.session import Session, prepare_session
 from diffclone.training.shares import Shares
 from diffclone.training.step import BLOCK
 
@@ -97,7 +96,7 @@ def lasting(model: Model[Any], updates: int) -> Model[Any]:
 def ground(case: Case, device: torch.device, dtype: torch.dtype = torch.float32) -> Ground:
     """Demonstrations of the task on the device, and what is needed besides."""
     model, method = case.settings(), case.settings_of_method()
-    _, session = prepare(TASKS[case.task].demonstrations(), method.normalisation, device, dtype)
+    _, session = prepare_session(TASKS[case.task].demonstrations(), method.normalisation, device, dtype)
     fixed: dict[str, nn.Module] = {}
     for name, part in model.needs().items():
         net = part.init(session.dims, Rng([0], dtype=dtype, path=name)["init"]).to(device)
@@ -117,7 +116,7 @@ def updates_of(
     rng = Rng(seeds, device=session.device, dtype=session.dtype, path=given.case.model)
     stack = Stack(seeds, {})
     made = model or given.model
-    return Shares(made, stack, given.fixed, session.pairs, session.dims, rng, precision, compiled=compiled)
+    return Shares(made, stack, given.fixed, session.data, session.dims, rng, precision, compiled=compiled)
 
 
 def ours(given: Ground) -> Contestant:

@@ -1,4 +1,4 @@
-"""`fit`: demonstrations in, a policy out."""
+"""`fit`: train a method on demonstrations and return a policy."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -7,21 +7,20 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from torch import Tensor
 
-from diffclone.data import Demonstrations, Normaliser
-from diffclone.data.normaliser import in_parts
+from diffclone.data import Demonstrations
 from diffclone.errors import DiffcloneError, InvalidSettings
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
-from diffclone.model import Dims, Method, Normalisation
+from diffclone.model import Method
 from diffclone.policy import Policy
 from diffclone.settings import to_dict
-from diffclone.shapes import Seen
 from diffclone.training import Precision, Progress, Stack, train
 from diffclone.training.checkpoint import GuideCache
-from diffclone.training.loop import Session, Trained
-from diffclone.training.step import Pairs
+from diffclone.training.loop import Trained
+from diffclone.training.session import describe_data, normalise_demonstrations, prepare_session
+
+OnProgress = Callable[[Progress], None]
 
 
 class Diverged(DiffcloneError, ArithmeticError):
@@ -30,13 +29,38 @@ class Diverged(DiffcloneError, ArithmeticError):
 
 @final
 @dataclass(frozen=True, eq=False)
+class FitOptions:
+    """Everything that `fit` can be told besides the method and the demonstrations."""
+
+    seeds: Sequence[int] = (0,)
+    """Train one member per seed."""
+    vary: Mapping[str, Sequence[float]] | None = None
+    """Values of stackable fields; members are all combinations of them and the seeds."""
+    device: str = "auto"
+    """A device by torch's name, or "auto"."""
+    precision: Precision = "float32"
+    """Precision of matrix products."""
+    held_out: Demonstrations | None = None
+    """Demonstrations that are not trained on; losses on them are reported."""
+    checkpoints: str | Path | None = None
+    """Folder of checkpoints, written while training and resumed from."""
+    checkpoint_seconds: float = 30.0
+    """Longest time between two checkpoints."""
+    cache: str | Path | None = None
+    """Folder of trained guides, searched before a guide is trained."""
+    dtype: torch.dtype = torch.float32
+    """Data type of weights and data. Contract tests use float64."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class Fitted:
-    """A policy, and what came with it."""
+    """The result of a training."""
 
     policy: Policy
     trained: Trained
     diverged: list[int]
-    """Members whose weights are not finite; the others are not touched by it."""
+    """Members with weights that are not finite. Other members are not affected by them."""
     seconds: float
 
 
@@ -51,25 +75,23 @@ def fit(
     held_out: Demonstrations | None = None,
     checkpoints: str | Path | None = None,
     cache: str | Path | None = None,
-    progress: Callable[[Progress], None] = lambda progress: None,
+    progress: OnProgress = lambda progress: None,
 ) -> Policy:
-    """Train one member for each seed (and each combination of `vary`), all at once.
+    """Train one member per seed (and per combination of `vary`), all at once.
 
     Args:
-        method: what to train, with its settings: `BC()`, `DBC(coefficient=10.0)`, …
-        demos: what to learn from.
-        seeds: a member each.
+        method: the method to train, with its settings: `BC()`, `DBC(coefficient=10.0)`, …
+        demos: the demonstrations to learn from.
+        seeds: one member per seed.
         vary: values of stackable fields, e.g. `{"coefficient": [0, 10, 30]}`; members are all combinations.
-        device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        device: "cpu", "cuda", "cuda:1", "mps", or "auto" for a CUDA GPU if there is one.
         precision: of matrix products: "float32", or "tf32" and "bfloat16", which are faster on a GPU for wide networks.
-        held_out: demonstrations that nothing learns from; losses on them are reported beside the others.
-        checkpoints: a folder to save the state of training to, and to continue from.
-        cache: a folder of trained guides, looked up before a guide is trained.
-        progress: called some hundred times with how far training is.
+        held_out: demonstrations that are not trained on; losses on them are reported next to the training losses.
+        checkpoints: a folder to write the state of training to, and to resume from.
+        cache: a folder of trained guides, searched before a guide is trained.
+        progress: called a few hundred times with the state of training.
     """
-    return fit_fully(
-        method,
-        demos,
+    options = FitOptions(
         seeds=seeds,
         vary=vary,
         device=device,
@@ -77,37 +99,29 @@ def fit(
         held_out=held_out,
         checkpoints=checkpoints,
         cache=cache,
-        progress=progress,
-    ).policy
+    )
+    return fit_with_options(method, demos, options, progress).policy
 
 
-def fit_fully(
+def fit_with_options(
     method: Method[Any],
     demos: Demonstrations,
-    *,
-    seeds: Sequence[int] = (0,),
-    vary: Mapping[str, Sequence[float]] | None = None,
-    device: str = "auto",
-    dtype: torch.dtype = torch.float32,
-    precision: Precision = "float32",
-    held_out: Demonstrations | None = None,
-    checkpoints: str | Path | None = None,
-    checkpoint_seconds: float = 30.0,
-    cache: str | Path | None = None,
-    progress: Callable[[Progress], None] = lambda progress: None,
+    options: FitOptions,
+    progress: OnProgress = lambda progress: None,
 ) -> Fitted:
-    """`fit`, with the guide's weights and what went wrong."""
+    """Do what `fit` does; also return the weights of the parts, the diverged members and the time taken."""
     begun = time.monotonic()
-    where = choose_device(device)
-    normaliser, session = prepare(demos, method.normalisation, where, dtype)
-    stack = Stack.of(method, seeds, vary)
+    device = choose_device(options.device)
+    stack = Stack.of(method, options.seeds, options.vary)
+    normaliser, session = prepare_session(demos, method.normalisation, device, options.dtype)
+    held_out, precision = options.held_out, options.precision
     session = replace(
         session,
-        checkpoints=None if checkpoints is None else Path(checkpoints),
-        cache=None if cache is None else GuideCache(Path(cache)),
+        checkpoints=None if options.checkpoints is None else Path(options.checkpoints),
+        cache=None if options.cache is None else GuideCache(Path(options.cache)),
         identity={"method": to_dict(method, METHODS, GUIDES), "vary": {k: list(v) for k, v in stack.vary.items()}},
-        held_out=None if held_out is None else normalised(held_out, normaliser, where, dtype),
-        checkpoint_seconds=checkpoint_seconds,
+        held_out=None if held_out is None else normalise_demonstrations(held_out, normaliser, device, options.dtype),
+        checkpoint_seconds=options.checkpoint_seconds,
         precision=precision,
         about=session.about if precision == "float32" else {**session.about, "precision": precision},
     )
@@ -118,7 +132,7 @@ def fit_fully(
     except StopIteration as end:
         trained: Trained = end.value
     finally:
-        run.close()  # an exception in `progress` still leaves a checkpoint
+        run.close()  # writes a checkpoint if `progress` raised an exception
     rows = torch.cat([p.detach().flatten(1) for p in trained.net.parameters()], 1)
     diverged = [m for m, finite in enumerate(rows.isfinite().all(1).tolist()) if not finite]
     if len(diverged) == len(rows):
@@ -129,53 +143,25 @@ def fit_fully(
         trained.net,
         normaliser,
         stack.members,
-        None if bounds is None else (torch.tensor(bounds[0]).to(where), torch.tensor(bounds[1]).to(where)),
-        about(demos),
+        None if bounds is None else (torch.tensor(bounds[0]).to(device), torch.tensor(bounds[1]).to(device)),
+        describe_data(demos),
     )
     return Fitted(policy, trained, diverged, time.monotonic() - begun)
 
 
-def prepare(
-    demos: Demonstrations, normalisation: Normalisation, device: torch.device, dtype: torch.dtype
-) -> tuple[Normaliser, Session]:
-    """Demonstrations as models see them, on the device."""
-    fitted = Normaliser.identity if normalisation == "none" else Normaliser.from_demonstrations
-    normaliser = fitted(demos).to(device, dtype)
-    pairs = normalised(demos, normaliser, device, dtype)
-    dims = Dims(demos.obs.shape[1], demos.act.shape[1], normaliser.box)
-    known = {"demonstrations": demos.fingerprint, "normaliser": normalisation, "box": dims.box, "precision": str(dtype)}
-    return normaliser, Session(pairs, dims, known, device, dtype)
-
-
-def normalised(demos: Demonstrations, normaliser: Normaliser, device: torch.device, dtype: torch.dtype) -> Pairs:
-    """Pairs as models see them: the one copy of the demonstrations that training makes."""
-
-    def filled(values: Seen, normalise: Callable[[Tensor], Tensor]) -> Tensor:
-        copy, done = torch.empty(values.shape, dtype=dtype, device=device), 0
-        for part in in_parts(values):
-            copy[done : done + len(part)] = normalise(torch.tensor(part, device=device).to(dtype))
-            done += len(part)
-        return copy
-
-    return Pairs(filled(demos.obs, normaliser.normalise_obs), filled(demos.act, normaliser.normalise_act))
-
-
-def about(demos: Demonstrations) -> dict[str, Any]:
-    """What a policy and a Record remember of demonstrations."""
-    return {
-        "fingerprint": demos.fingerprint,
-        "episodes": demos.num_episodes,
-        "steps": demos.num_steps,
-        "meta": dict(demos.meta),
-    }
-
-
 def choose_device(name: str) -> torch.device:
-    """By name, where "auto" is a GPU if there is one."""
+    """Return the device with this name; "auto" is a CUDA GPU if there is one, else the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name not in ("cpu", "cuda"):
-        raise InvalidSettings(f"unknown device {name!r}; known are auto, cpu and cuda.")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InvalidSettings("no CUDA device is available; use --device cpu or auto.")
-    return torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = None
+    if device is None or device.type not in ("cpu", "cuda", "mps"):
+        raise InvalidSettings(f"unknown device {name!r}; use auto, cpu, cuda, cuda:N or mps.")
+    count = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}[device.type]
+    if not count:
+        raise InvalidSettings(f"no {device.type.upper()} device is available; use --device cpu or auto.")
+    if (device.index or 0) >= count:
+        raise InvalidSettings(f"there is no device {name}; the last one is {device.type}:{count - 1}.")
+    return device

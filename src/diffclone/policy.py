@@ -1,5 +1,6 @@
 """A trained method that acts: observations of the world in, actions of the world out."""
 
+import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,6 +78,16 @@ class Policy:
         chosen = [self.members[m] for m in members]
         known = (self.normaliser, chosen, self.bounds, self.data, self.guard)
         return Policy(self.method, from_matrix(net, matrix), *known)
+
+    def to(self, device: torch.device | str) -> "Policy":
+        """Return the policy on another device; itself if it is there already."""
+        if torch.device(device) == self.device:
+            return self
+        net, normaliser = copy.deepcopy(self.net).to(device), self.normaliser
+        bounds = None if self.bounds is None else (self.bounds[0].to(device), self.bounds[1].to(device))
+        return dataclasses.replace(
+            self, net=net, normaliser=normaliser.to(device, normaliser.obs_mean.dtype), bounds=bounds, calls=count()
+        )
 
     def acting(self, **settings: Any) -> "Policy":
         """The same weights with other settings of how it acts, e.g. `sampler="ddim", calls=10`."""

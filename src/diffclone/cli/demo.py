@@ -17,6 +17,7 @@ from diffclone.evaluation import Scores, evaluate
 from diffclone.experiments import preset
 from diffclone.experiments.choices import shortened
 from diffclone.files import read_lines, write_atomically
+from diffclone.fit import FitOptions
 from diffclone.guides import DiffusionGuide
 from diffclone.methods import DBC
 from diffclone.model import Dims
@@ -108,9 +109,8 @@ def run_demo(
             out / name,
             shortened(method) if quick else method,
             demos,
+            FitOptions(seeds=range(seeds), device="cpu"),
             task=TASK,
-            seeds=range(seeds),
-            device="cpu",
             quick=quick,
             progress=progress,
         )

@@ -3,7 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -44,7 +44,7 @@ class Evaluate:
     """Only members with these values, e.g. coefficient=30 or seed=0,1."""
     acting: tuple[str, ...] = ()
     """Settings of how the method acts that differ from its training's, e.g. sampler=ddim calls=10."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: str = "auto"
     """Where the policy runs; auto is a GPU where there is one."""
     json: bool = False
     """Print JSON instead of a table."""

@@ -15,6 +15,7 @@ from diffclone.cli.tracking import tracking
 from diffclone.data.formats import PREFIXES, describe
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import PRESETS, preset
+from diffclone.fit import FitOptions
 from diffclone.guides import GUIDES
 from diffclone.methods import DBC
 from diffclone.model import Method
@@ -60,7 +61,7 @@ class Train:
     held_out: float | None = None
     """Part of the episodes that nothing learns from, to see over-fitting by; by default a tenth of a file's where it
     has ten episodes and no preset is named, else none."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    device: str = "auto"
     """Where to train; auto is a GPU where there is one."""
     precision: Precision = "float32"
     """Of matrix products; tf32 and bfloat16 are faster on a GPU where networks are wide."""
@@ -112,14 +113,16 @@ class Train:
                 self.out,
                 method,
                 demos,
+                FitOptions(
+                    seeds=range(self.seeds),
+                    vary=parse_values("--vary", self.vary),
+                    device=self.device,
+                    precision=self.precision,
+                    held_out=unseen,
+                    checkpoint_seconds=self.checkpoint_seconds,
+                    cache=guide_cache() if self.cache else None,
+                ),
                 task=task,
-                seeds=range(self.seeds),
-                vary=parse_values("--vary", self.vary),
-                held_out=unseen,
-                checkpoint_seconds=self.checkpoint_seconds,
-                device=self.device,
-                precision=self.precision,
-                cache=guide_cache() if self.cache else None,
                 progress=progress,
             )
         policy = run.policy()

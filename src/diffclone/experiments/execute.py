@@ -22,7 +22,7 @@ from diffclone.experiments.measures import MEASURES
 from diffclone.experiments.plan import Job, Look, Play
 from diffclone.experiments.spec import Data
 from diffclone.experiments.subject import Subject
-from diffclone.fit import about, choose_device
+from diffclone.fit import FitOptions, choose_device
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.policy import Policy
@@ -30,6 +30,7 @@ from diffclone.records import Record
 from diffclone.settings import to_dict
 from diffclone.training import Precision, Progress
 from diffclone.training.runs import Run, device_name, train_run
+from diffclone.training.session import describe_data
 
 
 @final
@@ -116,12 +117,14 @@ class Work:
             folder,
             job.method,
             demos,
+            FitOptions(
+                seeds=job.seeds,
+                vary=job.arm.vary,
+                device=place.device,
+                precision=begun_in(folder, place.precision),
+                cache=place.cache,
+            ),
             task=job.task,
-            seeds=job.seeds,
-            vary=job.arm.vary,
-            device=place.device,
-            precision=begun_in(folder, place.precision),
-            cache=place.cache,
             quick=self.options.quick,
             progress=self.trained,
         )
@@ -185,7 +188,7 @@ class Work:
             kind=wanted.kind,
             settings={**measured.settings, "method": self.settings()},
             members=[] if policy is None else [dict(policy.members[m]) for m in chosen],
-            data=about(demos),
+            data=describe_data(demos),
             results={**look.content.about, "task": job.task, **measured.results},
             device=measured.device or ("cpu" if policy is None else device_name(policy)),
             seconds=time.monotonic() - begun,
@@ -200,7 +203,7 @@ class Work:
             kind="failure",
             settings=settings,
             members=[{"seed": seed, **where} for seed in self.job.seeds],
-            data=wanted.content.data if demos is None else about(demos),
+            data=wanted.content.data if demos is None else describe_data(demos),
             results={"what": wanted.content.kind, "reason": why, "task": self.job.task, **wanted.content.about},
             device=self.place.device,
             seconds=0.0,

@@ -14,7 +14,7 @@ import torch
 
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings
-from diffclone.fit import Diverged, choose_device, prepare
+from diffclone.fit import Diverged, choose_device
 from diffclone.guides import GUIDES, DiffusionGuide
 from diffclone.nn.diffusion import Diffusion
 from diffclone.rng import Rng
@@ -23,6 +23,7 @@ from diffclone.shapes import Floats
 from diffclone.training import Progress, Stack
 from diffclone.training.checkpoint import GuideCache
 from diffclone.training.loop import train_part
+from diffclone.training.session import prepare_session
 
 NUMBERS = 2**23
 """Random numbers drawn for one chunk of pairs, all steps together: 32 MiB."""
@@ -71,7 +72,7 @@ def pairs(
     guide: DiffusionGuide, demos: Demonstrations, count: int, seed: int, device: torch.device, cache: GuideCache | None
 ) -> Generator[Progress, None, tuple[Floats, Floats]]:
     """Observations and actions in the world's numbers, after the guide is trained."""
-    normaliser, session = prepare(demos, "z-score", device, torch.float32)
+    normaliser, session = prepare_session(demos, "z-score", device, torch.float32)
     dims = session.dims
     weights = yield from train_part("guide", guide, Stack((seed,), {}), replace(session, cache=cache))
     if not all(parameter.isfinite().all() for parameter in weights.parameters()):

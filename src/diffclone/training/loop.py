@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any, cast, final
 
 import numpy as np
@@ -12,14 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from diffclone.guides import GUIDES
-from diffclone.model import Dims, Model
+from diffclone.model import Model
 from diffclone.nn.encoder import Encoder, EncoderNet
 from diffclone.rng import Rng
 from diffclone.settings import to_dict
-from diffclone.training.checkpoint import Checkpoint, GuideCache, part_identity
+from diffclone.training.checkpoint import Checkpoint, part_identity
 from diffclone.training.members import Stack, from_matrix, to_matrix
+from diffclone.training.session import Session
 from diffclone.training.shares import Shares
-from diffclone.training.step import BLOCK, Pairs, Precision
+from diffclone.training.step import BLOCK, Dataset
 
 REPORTS = 400
 """Reports a stage: enough for a smooth curve, few enough to cost nothing."""
@@ -63,30 +63,6 @@ class Trained:
     """Weights of what it needed; one set, or one a member."""
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class Session:
-    """Where and on what training happens."""
-
-    pairs: Pairs
-    dims: Dims
-    about: Mapping[str, Any]
-    """What the data is: part of the identity of everything trained on it."""
-    device: torch.device = torch.device("cpu")
-    dtype: torch.dtype = torch.float32
-    checkpoints: Path | None = None
-    """Folder of checkpoints; none to keep no state."""
-    cache: GuideCache | None = None
-    """Guides trained before."""
-    identity: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What else a checkpoint must agree in."""
-    held_out: Pairs | None = None
-    """Pairs that nothing learns from; the policy's losses on them are reported beside those on the others."""
-    checkpoint_seconds: float = 30.0
-    """How often a checkpoint is written, at the least."""
-    precision: Precision = "float32"
-
-
 def train(model: Model[Any], stack: Stack, session: Session) -> Generator[Progress, None, Trained]:
     """Train the model's parts, then every member of the model."""
     needed: dict[str, nn.Module] = {}
@@ -102,10 +78,10 @@ def train(model: Model[Any], stack: Stack, session: Session) -> Generator[Progre
 
 def encoded(session: Session, encoder: Encoder, weights: nn.Module, stack: Stack) -> Session:
     """The same with features instead of observations, for the parts trained after an encoder."""
-    features = encoder.encode_all(cast(EncoderNet, weights), session.pairs.obs)[: len(stack.seeds)]
+    features = encoder.encode_all(cast(EncoderNet, weights), session.data.obs)[: len(stack.seeds)]
     return replace(
         session,
-        pairs=Pairs(features, session.pairs.act),
+        data=Dataset(features, session.data.act),
         dims=replace(session.dims, obs=encoder.features),
         about={**session.about, "encoder": to_dict(encoder)},
     )
@@ -120,9 +96,9 @@ def train_part(name: str, part: Model[Any], stack: Stack, session: Session) -> G
         found = {seed: session.cache.load(identity, seed) for seed in stack.seeds}
         rows = {seed: row for seed, row in found.items() if row is not None}
     if missing := tuple(seed for seed in stack.seeds if seed not in rows):
-        if session.pairs.obs.dim() == 3:
-            own = session.pairs.obs[[stack.seeds.index(seed) for seed in missing]]
-            session = replace(session, pairs=Pairs(own, session.pairs.act))
+        if session.data.obs.dim() == 3:
+            own = session.data.obs[[stack.seeds.index(seed) for seed in missing]]
+            session = replace(session, data=Dataset(own, session.data.act))
         trained, _ = yield from train_stage(name, part, Stack(missing, {}), {}, session)
         for seed, row in zip(missing, to_matrix(trained), strict=True):
             rows[seed] = row
@@ -140,7 +116,7 @@ def train_stage(
     """All updates of one model and of the parts trained alongside it."""
     seeds, total = stack.member_seeds, model.training.updates
     rng = Rng(seeds, device=session.device, dtype=session.dtype, path=stage)
-    updates = Shares(model, stack, fixed, session.pairs, session.dims, rng, session.precision)
+    updates = Shares(model, stack, fixed, session.data, session.dims, rng, session.precision)
     checkpoint = None
     if session.checkpoints is not None:
         identity = {**session.identity, "stage": stage, "seeds": list(seeds), **session.about}

@@ -9,8 +9,8 @@ records.jsonl       one Record of the training, one of each evaluation
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -28,7 +28,7 @@ from diffclone.files import (
     write_lines,
     write_tensors,
 )
-from diffclone.fit import about, choose_device, fit_fully
+from diffclone.fit import FitOptions, OnProgress, choose_device, fit_with_options
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Dims, Method, Model, W
@@ -36,15 +36,18 @@ from diffclone.policy import Policy
 from diffclone.records import Record
 from diffclone.rng import Rng
 from diffclone.settings import differences, to_dict
-from diffclone.training import Precision, Progress, Stack
+from diffclone.training import Progress, Stack
+from diffclone.training.session import describe_data
 
 
 @final
 @dataclass(frozen=True)
 class Run:
-    """A folder."""
+    """A training's folder."""
 
     folder: Path
+    trained: Policy | None = field(default=None, repr=False, compare=False)
+    """The policy, if it was trained in this process."""
 
     @property
     def records(self) -> Path:
@@ -62,7 +65,9 @@ class Run:
         return (self.folder / "policy" / "config.json").exists()
 
     def policy(self, device: str = "cpu") -> Policy:
-        """The trained policy."""
+        """Return the trained policy, read from the folder unless it is in memory."""
+        if self.trained is not None:
+            return self.trained.to(device)
         if not (self.folder / "run.json").exists():
             raise InvalidFile(f"{self.folder} is not a run: it has no run.json. Make one with: diffclone train.")
         if not self.finished:
@@ -104,32 +109,27 @@ def train_run(
     folder: Path,
     method: Method[Any],
     demos: Demonstrations,
+    options: FitOptions,
     *,
-    task: str | None,
-    seeds: Sequence[int],
-    vary: Mapping[str, Sequence[float]] | None = None,
-    held_out: Demonstrations | None = None,
-    checkpoint_seconds: float = 30.0,
-    device: str = "auto",
-    precision: Precision = "float32",
-    cache: Path | None = None,
+    task: str | None = None,
     quick: bool = False,
-    progress: Callable[[Progress], None] = lambda progress: None,
+    progress: OnProgress = lambda progress: None,
 ) -> Run:
-    """Train into a folder, or continue there. A finished run is left as it is."""
+    """Train into a folder, or resume there. A finished run is not trained again."""
     settings = to_dict(method, METHODS, GUIDES)
     identity = {
         "task": task,
         "method": settings,
-        "seeds": list(seeds),
-        "vary": {name: list(values) for name, values in (vary or {}).items()},
-        "data": about(demos),
+        "seeds": list(options.seeds),
+        "vary": {name: list(values) for name, values in (options.vary or {}).items()},
+        "data": describe_data(demos),
         "quick": quick,
     }
-    if precision != "float32":
-        identity["precision"] = precision
-    Stack.of(method, seeds, vary)  # what cannot be trained claims no folder
-    choose_device(device)
+    if options.precision != "float32":
+        identity["precision"] = options.precision
+    # Settings that cannot be trained must not create a folder.
+    Stack.of(method, options.seeds, options.vary)
+    choose_device(options.device)
     run = claim(folder, identity)
     if run.finished:
         return run
@@ -137,7 +137,7 @@ def train_run(
     begun: set[str] = set()
 
     def report(now: Progress) -> None:
-        if not now.losses:  # nothing but a word that it begins
+        if not now.losses:  # only an announcement that a stage begins
             progress(now)
             return
         if now.stage not in begun:
@@ -148,25 +148,13 @@ def train_run(
         append_line(run.metrics, line)
         progress(now)
 
-    fitted = fit_fully(
-        method,
-        demos,
-        seeds=seeds,
-        vary=vary,
-        device=device,
-        precision=precision,
-        held_out=held_out,
-        checkpoints=folder / "checkpoints",
-        checkpoint_seconds=checkpoint_seconds,
-        cache=cache,
-        progress=report,
-    )
+    fitted = fit_with_options(method, demos, replace(options, checkpoints=folder / "checkpoints"), report)
     record = Record(
         kind="training",
         settings=settings,
         members=[dict(member) for member in fitted.policy.members],
-        data=about(demos),
-        results={"diverged": fitted.diverged, "precision": precision},
+        data=describe_data(demos),
+        results={"diverged": fitted.diverged, "precision": options.precision},
         device=device_name(fitted.policy),
         seconds=fitted.seconds,
         quick=quick,
@@ -175,9 +163,9 @@ def train_run(
     if not run.records.exists() or not Record.read_all(run.records):
         record.append_to(run.records)
     for name, net in fitted.trained.parts.items():
-        write_tensors(folder / "parts" / f"{name}.safetensors", net.state_dict(), about(demos))
+        write_tensors(folder / "parts" / f"{name}.safetensors", net.state_dict(), describe_data(demos))
     fitted.policy.save(folder / "policy")
-    return run
+    return Run(folder, fitted.policy)
 
 
 def forget_metrics(path: Path, now: Progress) -> None:
@@ -187,14 +175,16 @@ def forget_metrics(path: Path, now: Progress) -> None:
         write_lines(path, [line for line in lines if line["stage"] != now.stage or line["update"] < now.update])
 
 
-def evaluation_record(policy: Policy, scores: Scores, *, quick: bool = False) -> Record:
-    """What a policy scored."""
+def evaluation_record(
+    policy: Policy, scores: Scores, *, quick: bool = False, results: Mapping[str, Any] | None = None
+) -> Record:
+    """Return the Record of an evaluation; `results` are added to the scores."""
     return Record(
         kind="evaluation",
         settings=to_dict(policy.method, METHODS, GUIDES),
         members=[dict(member) for member in policy.members],
         data=policy.data,
-        results=scores.summary(),
+        results={**scores.summary(), **(results or {})},
         device=device_name(policy),
         seconds=scores.seconds,
         quick=quick,
@@ -212,7 +202,8 @@ def record_evaluation(run: Run, policy: Policy, scores: Scores) -> Record:
 
 
 def device_name(policy: Policy) -> str:
-    """In words."""
+    """Return the name of the device that a Record stores: a GPU's model, else torch's name."""
     import torch
 
-    return torch.cuda.get_device_name() if policy.device.type == "cuda" else "cpu"
+    device = policy.device
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

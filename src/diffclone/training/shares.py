@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from diffclone.model import Dims, Model
 from diffclone.rng import Rng
 from diffclone.training.members import Stack, from_matrix
-from diffclone.training.step import Pairs, Part, Precision, Updates
+from diffclone.training.step import Dataset, Part, Precision, Updates
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ class Shares:
         model: Model[Any],
         stack: Stack,
         fixed: Mapping[str, nn.Module],
-        pairs: Pairs,
+        pairs: Dataset,
         dims: Dims,
         rng: Rng,
         precision: Precision = "float32",
@@ -114,7 +114,7 @@ class Shares:
             torch.set_num_threads(before)
         return joined(self._each(lambda share: share.run(count)))
 
-    def losses_on(self, pairs: Pairs) -> dict[str, Tensor]:
+    def losses_on(self, pairs: Dataset) -> dict[str, Tensor]:
         """What would be logged on other pairs."""
         return joined([share.losses_on(pairs) for share in self.shares])
 

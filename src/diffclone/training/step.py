@@ -36,7 +36,7 @@ UNSEEN = 512
 
 @final
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class Dataset:
     """Normalised demonstrations, resident on the device."""
 
     obs: Tensor
@@ -149,7 +149,7 @@ class Updates:
         main: Part,
         alongside: Mapping[str, Part],
         fixed: Mapping[str, nn.Module],
-        pairs: Pairs,
+        pairs: Dataset,
         rng: Rng,
         precision: Precision = "float32",
     ):
@@ -268,7 +268,7 @@ class Updates:
             part.go(slope, part.rates[place])
         return found[len(parts) :]
 
-    def losses_on(self, pairs: Pairs) -> dict[str, Tensor]:
+    def losses_on(self, pairs: Dataset) -> dict[str, Tensor]:
         """What would be logged on other pairs; the same draws each time, so that two answers can be compared."""
         rng = Rng(self.rng.seeds, device=self.rng.device, dtype=self.rng.dtype)
         parts = {**self.fixed, **{name: part.net for name, part in self.alongside.items()}}

@@ -1,0 +1,79 @@
+"""Prepare demonstrations for training: normalised tensors on the training device."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from diffclone.data import Demonstrations, Normaliser
+from diffclone.data.normaliser import in_parts
+from diffclone.model import Dims, Normalisation
+from diffclone.shapes import Seen
+from diffclone.training.checkpoint import GuideCache
+from diffclone.training.step import Dataset, Precision
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Session:
+    """The data, the device and the files of one training."""
+
+    data: Dataset
+    dims: Dims
+    about: Mapping[str, Any]
+    """Identifies the data. It is part of the identity of everything trained on it."""
+    device: torch.device = torch.device("cpu")
+    dtype: torch.dtype = torch.float32
+    checkpoints: Path | None = None
+    """Folder of checkpoints; none to write no checkpoints."""
+    cache: GuideCache | None = None
+    """Guides trained earlier."""
+    identity: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further values that a checkpoint must agree with."""
+    held_out: Dataset | None = None
+    """Data that is not trained on; the policy's losses on it are reported next to the training losses."""
+    checkpoint_seconds: float = 30.0
+    """Longest time between two checkpoints."""
+    precision: Precision = "float32"
+
+
+def prepare_session(
+    demos: Demonstrations, normalisation: Normalisation, device: torch.device, dtype: torch.dtype
+) -> tuple[Normaliser, Session]:
+    """Fit the normaliser and return it with a session on the normalised demonstrations."""
+    make = Normaliser.identity if normalisation == "none" else Normaliser.from_demonstrations
+    normaliser = make(demos).to(device, dtype)
+    data = normalise_demonstrations(demos, normaliser, device, dtype)
+    dims = Dims(demos.obs.shape[1], demos.act.shape[1], normaliser.box)
+    known = {"demonstrations": demos.fingerprint, "normaliser": normalisation, "box": dims.box, "precision": str(dtype)}
+    return normaliser, Session(data, dims, known, device, dtype)
+
+
+def normalise_demonstrations(
+    demos: Demonstrations, normaliser: Normaliser, device: torch.device, dtype: torch.dtype
+) -> Dataset:
+    """Copy demonstrations to the device, normalised. Training makes no other copy of them."""
+
+    def copy_normalised(values: Seen, normalise: Callable[[Tensor], Tensor]) -> Tensor:
+        copy, done = torch.empty(values.shape, dtype=dtype, device=device), 0
+        for part in in_parts(values):
+            copy[done : done + len(part)] = normalise(torch.tensor(part, device=device).to(dtype))
+            done += len(part)
+        return copy
+
+    return Dataset(
+        copy_normalised(demos.obs, normaliser.normalise_obs), copy_normalised(demos.act, normaliser.normalise_act)
+    )
+
+
+def describe_data(demos: Demonstrations) -> dict[str, Any]:
+    """Return what a policy and a Record store about their demonstrations."""
+    return {
+        "fingerprint": demos.fingerprint,
+        "episodes": demos.num_episodes,
+        "steps": demos.num_steps,
+        "meta": dict(demos.meta),
+    }
