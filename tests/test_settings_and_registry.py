@@ -1,10 +1,13 @@
 import json
+import sys
+import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from diffclone import BC, DBC, DiffusionGuide, Network, Training
-from diffclone.errors import DiffcloneError, InvalidSettings, UnknownName
+from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidPlugin, InvalidSettings, NameTaken, UnknownName
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Method
@@ -98,6 +101,90 @@ def test_a_registry_is_a_mapping_that_explains_itself() -> None:
         colours["xyz"]
     with pytest.raises(UnknownName, match="3 is not a registered colour"):
         colours.name_of(3)
+
+
+def test_registering_adds_an_entry_and_refuses_a_name_that_is_taken() -> None:
+    colours: Registry[type] = Registry("colour", {"red": int}, subclass_of=float)
+
+    @colours.register("blue")
+    class Blue(float):
+        pass
+
+    assert colours["blue"] is Blue
+    assert list(colours) == ["red", "blue"]
+    colours.register("blue")(Blue)
+    with pytest.raises(NameTaken, match=r"the colour 'blue' exists already: <class .*Blue'>\. Choose another name for"):
+        colours.register("blue")(float)
+    assert colours["blue"] is Blue
+    for wrong in (3.0, int):
+        with pytest.raises(InvalidPlugin, match="the colour 'green' must be a subclass of float; it is"):
+            colours.register("green")(wrong)
+    with pytest.raises(InvalidPlugin, match="must be of the type str; it is 3"):
+        Registry("word", {"a": "b"}, instance_of=str).register("c")(3)
+    with pytest.raises(InvalidPlugin, match="without a colon"):
+        colours.register("a:b")(float)
+
+
+def define_again() -> type:
+    class Again(float):
+        pass
+
+    return Again
+
+
+def test_a_class_that_is_defined_again_replaces_itself() -> None:
+    colours: Registry[type] = Registry("colour", {})
+    first, second = (colours.register("again")(define_again()) for _ in range(2))
+    assert first is not second
+    assert colours["again"] is second
+
+
+def install(folder: Path, package: str, group: str, entries: dict[str, str], source: str) -> None:
+    """Write a package with entry points as pip would install it."""
+    (folder / f"{package}.py").write_text(source)
+    info = folder / f"{package}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    lines = [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+
+
+def test_entry_points_are_loaded_when_they_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = "diffclone.test_colours"
+    install(tmp_path, "colours_good", group, {"green": "colours_good:G", "blue": "colours_good:B"}, "G, B = 2, 3")
+    install(tmp_path, "colours_bad", group, {"black": "colours_bad:X"}, "raise RuntimeError('no light\\nat all')")
+    install(tmp_path, "colours_taken", group, {"red": "colours_taken:R"}, "R = 9")
+    for package in ("colours_first", "colours_second"):
+        install(tmp_path, package, group, {"grey": f"{package}:G"}, "G = 7")
+    install(tmp_path, "colours_words", group, {"word": "colours_words:W"}, "W = 'no number'")
+    monkeypatch.syspath_prepend(tmp_path)
+    colours = Registry("colour", {"red": 1}, group=group, instance_of=int)
+    assert colours["red"] == 1
+    assert "colours_good" not in sys.modules
+    assert colours["green"] == 2
+    assert "colours_bad" not in sys.modules
+
+    message = (
+        r"the colour 'black' of the package colours_bad cannot be loaded \(RuntimeError: no light\)\. "
+        r"Update or uninstall colours_bad\."
+    )
+    with pytest.raises(InvalidPlugin, match=message):
+        colours["black"]
+    with pytest.raises(InvalidPlugin, match="colours_first and colours_second both add the colour 'grey'"):
+        colours["grey"]
+    with pytest.warns(DiffcloneWarning) as caught:
+        assert dict(colours) == {"red": 1, "green": 2, "blue": 3}
+    said = sorted(str(warning.message) for warning in caught)
+    assert len(said) == 4
+    assert "colours_first and colours_second" in said[0]
+    assert "of the package colours_bad" in said[1]
+    assert "of the package colours_taken cannot be loaded (the colour 'red' exists already: 1." in said[2]
+    assert "of the package colours_words cannot be loaded (the colour 'word' must be of the type int" in said[3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(colours) == 3
+        with pytest.raises(UnknownName, match=r"unknown colour 'gren'; did you mean 'green'\? Known: blue, green, red"):
+            colours["gren"]
 
 
 def test_a_missing_name_can_be_asked_for() -> None:

@@ -18,13 +18,21 @@ class InvalidSettings(DiffcloneError, ValueError):
 
 
 class UnknownName(DiffcloneError, KeyError):
-    """A task, method, guide or preset that is not registered."""
+    """A name that is not registered."""
 
     __str__ = Exception.__str__  # a KeyError would show its message in quotes
 
 
 class UnknownMember(DiffcloneError, IndexError):
     """A member index that a policy does not have."""
+
+
+class NameTaken(DiffcloneError, ValueError):
+    """A name that is registered already."""
+
+
+class InvalidPlugin(DiffcloneError, ImportError):
+    """An entry of a registry that comes from another package and cannot be used."""
 
 
 class InvalidFile(DiffcloneError, ValueError):

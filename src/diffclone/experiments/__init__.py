@@ -42,6 +42,8 @@ EXPERIMENTS: Registry[Experiment] = Registry(
             GRADIENT_FIELD,
         )
     },
+    group="diffclone.experiments",
+    instance_of=Experiment,
 )
 
 __all__ = ["EXPERIMENTS", "PRESETS", "Experiment", "Preset", "paper", "preset", "printed_expert"]

@@ -10,7 +10,10 @@ from diffclone.model import Guide
 from diffclone.registry import Registry
 
 GUIDES: Registry[type[Guide[Any]]] = Registry(
-    "guide", {"diffusion": DiffusionGuide, "energy": EnergyGuide, "vae": VAEGuide, "gan": GANGuide}
+    "guide",
+    {"diffusion": DiffusionGuide, "energy": EnergyGuide, "vae": VAEGuide, "gan": GANGuide},
+    group="diffclone.guides",
+    subclass_of=Guide,
 )
 
 __all__ = ["GUIDES", "DiffusionGuide", "EnergyGuide", "GANGuide", "VAEGuide"]

@@ -13,6 +13,8 @@ from diffclone.registry import Registry
 METHODS: Registry[type[Method[Any]]] = Registry(
     "method",
     {"bc": BC, "dbc": DBC, "ibc": IBC, "ibc-langevin": IBCLangevin, "diffusion-policy": DiffusionPolicy},
+    group="diffclone.methods",
+    subclass_of=Method,
 )
 
 __all__ = ["BC", "DBC", "IBC", "METHODS", "DiffusionPolicy", "IBCLangevin"]

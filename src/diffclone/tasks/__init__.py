@@ -14,6 +14,8 @@ from diffclone.tasks.walker_spec import WALKER
 TASKS: Registry[Task] = Registry(
     "task",
     {task.name: task for task in (MAZE, FETCH_PICK, HAND_ROTATE, CHEETAH, WALKER, ANT_REACH, CAR_RACING, SPIRAL)},
+    group="diffclone.tasks",
+    instance_of=Task,
 )
 
 register_with_gymnasium(TASKS)
