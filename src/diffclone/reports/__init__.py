@@ -1,1 +1,1 @@
-"""Records made visible: figures and pages. Reads numbers only; imports no torch."""
+"""Tables, figures and pages made from Records. Imports no torch."""

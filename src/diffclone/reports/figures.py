@@ -1,79 +1,108 @@
-"""Figures as SVG text, so that a page holds everything it shows."""
+"""Matplotlib figures for a page (with the colours of the page), as SVG files and as PDF files."""
 
 import io
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, final
 
 import matplotlib as mpl
-import numpy as np
-import numpy.typing as npt
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-Points = npt.NDArray[np.floating]
+from diffclone.reports.theme import LIGHT
 
-COLOURS = {"BC": "#6b7280", "DBC": "#0f766e"}
-SUCCESS, FAILURE, WALL = "#0f766e", "#dc2626", "#d1d5db"
 STYLE: dict[Any, Any] = {
-    "axes.spines.top": False,
+    "axes.edgecolor": LIGHT["ink"],
+    "axes.labelcolor": LIGHT["ink"],
     "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlecolor": LIGHT["ink"],
+    "axes.titlesize": 10,
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
     "font.size": 9,
+    "legend.frameon": False,
+    "pdf.fonttype": 42,
+    "savefig.bbox": "tight",
+    "savefig.facecolor": "none",
     "svg.fonttype": "none",
     "svg.hashsalt": "diffclone",
+    "text.color": LIGHT["ink"],
+    "xtick.color": LIGHT["ink"],
+    "ytick.color": LIGHT["ink"],
 }
+VARIABLES = {value: name for name, value in LIGHT.items()}
+SMALLEST_SCALE = 0.75
+"""A figure shrinks to this share of its width on a narrow screen; below that it scrolls."""
 
 
-def to_svg(figure: Figure) -> str:
-    """The figure alone, without an XML head; the same input gives the same text."""
-    buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
-    text = buffer.getvalue()
-    return text[text.index("<svg") :]
+@final
+@dataclass(frozen=True)
+class PageFigure:
+    """A figure with its caption and a description in words."""
+
+    kind: ClassVar[str] = "figure"
+    name: str
+    """Unique on a page; also the name of the figure's files."""
+    figure: Figure
+    caption: str
+    description: str = ""
+    """What the figure shows, in words and numbers, for readers who cannot see it."""
+
+    @cached_property
+    def svg(self) -> str:
+        """The SVG element without an XML header. The same numbers give the same text."""
+        buffer = io.StringIO()
+        with mpl.rc_context(STYLE):
+            self.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+        text = buffer.getvalue()
+        return text[text.index("<svg") :]
+
+    def svg_file(self) -> bytes:
+        """Return an SVG file on a white background, for papers and slides."""
+        first, rest = self.svg.split(">", 1)
+        white = f'<rect width="100%" height="100%" fill="{LIGHT["paper"]}"/>'
+        return f'<?xml version="1.0" encoding="utf-8"?>\n{first}>{white}{rest}'.encode()
+
+    def pdf_file(self) -> bytes:
+        """Return a PDF file, for LaTeX."""
+        buffer = io.BytesIO()
+        with mpl.rc_context(STYLE):
+            self.figure.savefig(buffer, format="pdf", metadata={"CreationDate": None, "Creator": None})
+        return buffer.getvalue()
+
+    @property
+    def inline_svg(self) -> Markup:
+        """The SVG for a page: colours are CSS variables, ids are unique, the width follows the page."""
+        svg = re.sub(r"#[0-9a-f]{6}\b", lambda m: f"var(--{VARIABLES[m[0]]})" if m[0] in VARIABLES else m[0], self.svg)
+        svg = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{self.name}-", svg)
+        svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+        box = re.search(r'viewBox="0 0 ([\d.]+)', svg)
+        assert box is not None, "matplotlib writes a viewBox into every SVG"
+        min_width = round(float(box[1]) * 4 / 3 * SMALLEST_SCALE)
+        attributes = f'role="img" aria-labelledby="caption-{self.name}" style="min-width: {min_width}px"'
+        # Matplotlib has escaped all text of the figure.
+        return Markup(f"<svg {attributes}{svg.removeprefix('<svg')}")
 
 
-def maze_axes(axes: Axes, walls: Sequence[tuple[int, int]]) -> None:
-    """A maze from above, in the ball's coordinates (the middle of cell (i, j) is at (i − 0.2, j − 0.2))."""
+@contextmanager
+def new_figure(width: float, height: float) -> Generator[Figure, None, None]:
+    """Yield an empty figure of this size in inches, with the style of the pages active."""
+    with mpl.rc_context(STYLE):
+        yield Figure(figsize=(width, height))
+
+
+def draw_walls(axes: Axes, walls: list[list[int]] | list[tuple[int, int]]) -> None:
+    """Draw a maze from above, in the ball's coordinates: the centre of cell (i, j) is at (i − 0.2, j − 0.2)."""
     for i, j in walls:
-        axes.add_patch(Rectangle((i - 0.7, j - 0.7), 1, 1, color=WALL, linewidth=0))
+        axes.add_patch(Rectangle((i - 0.7, j - 0.7), 1, 1, color=LIGHT["wall"], linewidth=0.5))
     axes.set_aspect("equal")
-    axes.set_xlim(-0.7, 7.3)
-    axes.set_ylim(-0.7, 7.3)
+    last = max((max(cell) for cell in walls), default=7)
+    axes.set_xlim(-0.7, last + 0.3)
+    axes.set_ylim(-0.7, last + 0.3)
     axes.set_axis_off()
-
-
-def trajectories(
-    paths: Mapping[str, Sequence[tuple[Points, bool]]], walls: Sequence[tuple[int, int]], guide: Points | None
-) -> str:
-    """Where each method's ball went, and where the guide expects it to be."""
-    with mpl.rc_context(STYLE):
-        panels = len(paths) + (guide is not None)
-        figure = Figure(figsize=(3.4 * panels, 3.6))
-        for axes, (name, episodes) in zip(np.atleast_1d(figure.subplots(1, panels)), paths.items(), strict=False):
-            maze_axes(axes, walls)
-            for points, success in episodes:
-                axes.plot(points[:, 0], points[:, 1], color=SUCCESS if success else FAILURE, alpha=0.45, linewidth=0.8)
-            solved = sum(success for _, success in episodes)
-            axes.set_title(f"{name}: {solved} of {len(episodes)} reach the goal")
-        if guide is not None:
-            axes = figure.axes[-1]
-            maze_axes(axes, walls)
-            axes.scatter(guide[:, 0], guide[:, 1], s=3, color="#7c3aed", alpha=0.5, linewidths=0)
-            axes.set_title("Positions sampled from the guide")
-        return to_svg(figure)
-
-
-def loss_curves(curves: Mapping[str, Mapping[str, tuple[Sequence[int], Points]]]) -> str:
-    """A panel a loss; a line a method with the range over its members. `curves[loss][method] = (updates, values)`."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(3.4 * len(curves), 2.6))
-        for axes, (loss, methods) in zip(np.atleast_1d(figure.subplots(1, len(curves))), curves.items(), strict=True):
-            for name, (updates, values) in methods.items():
-                colour = COLOURS.get(name, "#7c3aed")
-                axes.plot(updates, values.mean(1), color=colour, linewidth=1.2, label=name)
-                axes.fill_between(updates, values.min(1), values.max(1), color=colour, alpha=0.2, linewidth=0)
-            axes.set_title(loss)
-            axes.set_xlabel("updates")
-            axes.legend(frameon=False)
-        figure.tight_layout()
-        return to_svg(figure)

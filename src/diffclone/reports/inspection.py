@@ -1,117 +1,116 @@
-"""The page about demonstrations: what was found, and pictures of it."""
+"""The page of `diffclone inspect`: what was found in demonstrations, with figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
-from matplotlib.figure import Figure
 
-from diffclone.reports.figures import STYLE, Points, to_svg
-from diffclone.reports.page import Picture, Source, Table, Text, page
+from diffclone.reports.figures import PageFigure, new_figure
+from diffclone.reports.page import Details, Paragraph, Table, simple_page
+from diffclone.reports.theme import LIGHT
 
-INK, ODD = "#0f766e", "#dc2626"
-COLUMNS = 6
-"""Histograms in a row."""
-MOST = 96
-"""Histograms in a figure; more are not drawn."""
-LINES = 10
-"""Dimensions of an example that are drawn, those that vary most."""
-FINDINGS = ("severity", "what", "where", "what to do")
-RANGES = ("dimension", "lowest", "mean", "highest", "standard deviation", "bounds")
+Points = npt.NDArray[np.floating]
+
+HISTOGRAM_COLUMNS = 6
+MAX_HISTOGRAMS = 96
+"""Histograms per figure; further dimensions are left out."""
+MAX_LINES = 10
+"""Dimensions drawn per example: those that vary most."""
+FINDING_COLUMNS = ("severity", "what", "where", "what to do")
+RANGE_COLUMNS = ("dimension", "lowest", "mean", "highest", "standard deviation", "bounds")
 
 
 @final
 @dataclass(frozen=True)
-class Shown:
-    """What the page is made of, in plain arrays and rows."""
+class InspectionPage:
+    """Everything that the page shows, as plain arrays and rows of text."""
 
     title: str
     about: Mapping[str, str]
-    """What was understood."""
+    """What the reader understood of the file."""
     findings: Sequence[Sequence[str]]
     ranges: Sequence[Sequence[str]]
     ranking: Sequence[Sequence[str]]
     ranking_columns: Sequence[str]
     samples: Mapping[str, Points]
-    """Some rows of each part, by its name: a column a histogram."""
+    """Some rows of the observations and of the actions; each column becomes a histogram."""
     lengths: npt.NDArray[np.int64]
     scores: Points
-    """How unlike each episode is."""
+    """How unusual each episode is."""
     examples: Mapping[str, tuple[Points, Points]]
-    """Observations and actions of episodes to look at, by their captions."""
+    """Observations and actions of selected episodes, by caption."""
     source: str
-    """Where the demonstrations say that they come from."""
+    """The metadata of the demonstrations."""
 
 
-def inspection_page(shown: Shown) -> str:
-    """The whole document."""
-    parts: list[Table | Picture | Text | Source] = [
-        Table("What was understood", ("", ""), list(shown.about.items())),
-        Table("Findings", FINDINGS, shown.findings)
+def inspection_page(shown: InspectionPage) -> str:
+    """Render the page."""
+    content: list[Table | PageFigure | Paragraph | Details] = [
+        Table("Contents", ("", ""), list(shown.about.items())),
+        Table("Findings", FINDING_COLUMNS, shown.findings)
         if shown.findings
-        else Text("No check found anything. That is no promise: checks see arrays, and not what they mean."),
-        Table("Episodes most unlike the others", shown.ranking_columns, shown.ranking),
-        Picture(lengths_and_scores(shown.lengths, shown.scores), "Lengths of episodes, and how unlike each is."),
+        else Paragraph("No check found a problem. Checks see only arrays, not their meaning."),
+        Table("Most unusual episodes", shown.ranking_columns, shown.ranking),
+        draw_lengths_and_scores(shown.lengths, shown.scores),
     ]
-    for caption, (obs, act) in shown.examples.items():
-        parts.append(Picture(trajectory(obs, act), caption))
-    for name, values in shown.samples.items():
-        left = f"; the first {MOST} of {values.shape[1]}" if values.shape[1] > MOST else ""
-        parts.append(Picture(histograms(name, values[:, :MOST]), f"Histogram of each dimension of {name}{left}."))
-    parts.append(Table("Ranges", RANGES, shown.ranges))
-    parts.append(Source("Where they come from", shown.source))
-    return page(shown.title, parts)
+    for k, (caption, (obs, act)) in enumerate(shown.examples.items()):
+        content.append(draw_episode(f"example-{k}", obs, act, caption))
+    content += [draw_histograms(name, values) for name, values in shown.samples.items()]
+    content.append(Table("Ranges", RANGE_COLUMNS, shown.ranges))
+    content.append(Details("Metadata", shown.source))
+    return simple_page(shown.title, content)
 
 
-def histograms(name: str, values: Points) -> str:
-    """A small panel a dimension."""
-    rows = -(-values.shape[1] // COLUMNS)
-    with mpl.rc_context({**STYLE, "font.size": 7}):
-        figure = Figure(figsize=(10, 1.15 * rows + 0.3))
+def draw_histograms(name: str, values: Points) -> PageFigure:
+    """Draw one small histogram per dimension."""
+    dropped = f"; the first {MAX_HISTOGRAMS} of {values.shape[1]}" if values.shape[1] > MAX_HISTOGRAMS else ""
+    values = values[:, :MAX_HISTOGRAMS]
+    rows = -(-values.shape[1] // HISTOGRAM_COLUMNS)
+    with new_figure(10, 1.15 * rows + 0.3) as figure:
         for k, column in enumerate(values.T):
-            axes = figure.add_subplot(rows, COLUMNS, k + 1)
+            axes = figure.add_subplot(rows, HISTOGRAM_COLUMNS, k + 1)
             counts, edges = np.histogram(column.astype(np.float64), bins=40)
-            axes.stairs(counts, edges, fill=True, color=INK)
+            axes.stairs(counts, edges, fill=True, color=LIGHT["green"])
             axes.set_title(f"{name} {k}", fontsize=7, pad=2)
             axes.set_yticks([])
-            axes.set_xticks([edges[0], edges[-1]], [f"{edges[0]:.3g}", f"{edges[-1]:.3g}"])
+            axes.set_xticks([edges[0], edges[-1]], [f"{edges[0]:.3g}", f"{edges[-1]:.3g}"], fontsize=7)
         figure.tight_layout()
-        return to_svg(figure)
+    return PageFigure(f"histograms-{name}", figure, f"Histogram of each dimension of {name}{dropped}.")
 
 
-def lengths_and_scores(lengths: npt.NDArray[np.int64], scores: Points) -> str:
-    """Two panels: how long episodes are, and how unlike, in the order of the data."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(10, 2.6))
+def draw_lengths_and_scores(lengths: npt.NDArray[np.int64], scores: Points) -> PageFigure:
+    """Draw the distribution of episode lengths, and how unusual each episode is, in the order of the data."""
+    with new_figure(10, 2.6) as figure:
         left, right = figure.subplots(1, 2)
         counts, edges = np.histogram(lengths, bins=min(40, max(1, len(np.unique(lengths)))))
-        left.stairs(counts, edges, fill=True, color=INK)
-        left.set_title("steps of an episode")
+        left.stairs(counts, edges, fill=True, color=LIGHT["green"])
+        left.set_title("steps per episode")
         left.set_ylabel("episodes")
-        odd = np.argsort(-scores, kind="stable")[:2]
-        right.scatter(np.arange(len(scores)), scores, s=6, color=INK, linewidths=0, rasterized=len(scores) > 5000)
-        right.scatter(odd, scores[odd], s=16, color=ODD, linewidths=0)
-        for episode in odd:
+        top = np.argsort(-scores, kind="stable")[:2]
+        right.scatter(
+            np.arange(len(scores)), scores, s=6, color=LIGHT["green"], linewidths=0, rasterized=len(scores) > 5000
+        )
+        right.scatter(top, scores[top], s=16, color=LIGHT["red"], linewidths=0)
+        for episode in top:
             right.annotate(str(episode), (episode, scores[episode]), xytext=(4, -3), textcoords="offset points")
-        right.set_title("how unlike the others")
+        right.set_title("how unusual")
         right.set_xlabel("episode")
         figure.tight_layout()
-        return to_svg(figure)
+    description = f"Episodes have {lengths.min()} to {lengths.max()} steps."
+    return PageFigure("lengths", figure, "Lengths of episodes, and how unusual each one is.", description)
 
 
-def trajectory(obs: Points, act: Points) -> str:
-    """Observations above, actions below, over the steps of one episode."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(10, 3.4))
-        for axes, (name, values) in zip(figure.subplots(2, 1, sharex=True), (("obs", obs), ("act", act)), strict=True):
-            chosen = np.sort(np.argsort(-values.std(0), kind="stable")[:LINES])
-            for k in chosen:
+def draw_episode(name: str, obs: Points, act: Points, caption: str) -> PageFigure:
+    """Draw observations and actions over the steps of one episode."""
+    with new_figure(10, 3.4) as figure:
+        panels = zip(figure.subplots(2, 1, sharex=True), (("obs", obs), ("act", act)), strict=True)
+        for axes, (label, values) in panels:
+            for k in np.sort(np.argsort(-values.std(0), kind="stable")[:MAX_LINES]):
                 axes.plot(values[:, k], linewidth=0.9, label=str(k))
-            axes.set_ylabel(name)
-            axes.legend(frameon=False, ncols=2, fontsize=6, loc="center left", bbox_to_anchor=(1, 0.5))
+            axes.set_ylabel(label)
+            axes.legend(ncols=2, fontsize=6, loc="center left", bbox_to_anchor=(1, 0.5))
         figure.axes[-1].set_xlabel("step")
         figure.tight_layout()
-        return to_svg(figure)
+    return PageFigure(name, figure, caption)

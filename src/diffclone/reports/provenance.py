@@ -1,20 +1,19 @@
-"""Where numbers come from: the Records of a report, numbered, each with a place to link to."""
+"""Number the Records behind a report and describe each of them."""
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, final
 
 from diffclone.experiments.sheet import Sheet
 from diffclone.records import Record
-from diffclone.reports.words import text
 
-LONGEST = 12
-"""Items of a result that is shown whole; longer ones are drawn, or told by their length."""
+LONGEST_VALUE = 120
+"""Characters of JSON up to which a list or mapping is shown in full."""
 
 
 def records_of(sheet: Sheet) -> Iterator[Record]:
-    """Of its cells, then of what was measured."""
+    """Yield the Records behind the cells, then those of other measurements."""
     for cell in sheet.cells:
         if cell.ours is not None:
             yield cell.ours.record
@@ -24,67 +23,66 @@ def records_of(sheet: Sheet) -> Iterator[Record]:
 
 @final
 class Provenance:
-    """Numbers the Records of some sheets in the order in which they are met; equal ones are one."""
+    """Numbers the Records of some sheets in the order of appearance. Equal Records share a number."""
 
     def __init__(self, sheets: Iterable[Sheet]):
         self._numbers: dict[str, int] = {}
         self.records: list[Record] = []
         for sheet in sheets:
             for record in records_of(sheet):
-                key = identity(record)
+                key = _key(record)
                 if key not in self._numbers:
                     self.records.append(record)
                     self._numbers[key] = len(self.records)
 
-    def link(self, record: Record, of: str) -> str:
-        """To its place in the list; `of` says whose it is to those who hear links one by one."""
-        number = self._numbers[identity(record)]
-        return f'<a href="#record-{number}" aria-label="Record {number}, of {text(of)}">Record {number}</a>'
-
-    def to_html(self) -> str:
-        """The list."""
-        items = (f'<li id="record-{k}">{record_html(record)}</li>' for k, record in enumerate(self.records, 1))
-        return f'<ol class="records">{"".join(items)}</ol>'
+    def number(self, record: Record) -> int:
+        """Return the number of a Record, starting at 1."""
+        return self._numbers[_key(record)]
 
 
-def identity(record: Record) -> str:
-    """Equal Records have equal ones."""
-    return json.dumps(asdict(record), sort_keys=True, default=str)
+@final
+@dataclass(frozen=True)
+class RecordDescription:
+    """A Record as the page shows it."""
+
+    title: str
+    summary: str
+    facts: dict[str, str]
+    settings: str
+    """Settings and members as JSON."""
 
 
-def record_html(record: Record) -> str:
-    """A line that says which it is, and everything behind it."""
+def describe_record(record: Record) -> RecordDescription:
+    """Describe a Record with everything that can change its numbers."""
     settings: Any = record.settings
     names = [record.kind, record.results.get("task"), settings.get("type"), record.results.get("label")]
     title = ", ".join(str(name) for name in names if name)
-    quick = ", quick" if record.quick else ""
-    facts = {
-        "Seeds": ", ".join(dict.fromkeys(str(member.get("seed", member)) for member in record.members)) or "none",
-        "Demonstrations": as_words(record.data),
-        "Results": as_words(record.results),
-        "Versions": as_words(record.versions),
-        "Device": record.device,
-        "Wall clock": f"{record.seconds:,.1f} s",
-        "When": record.when,
-    }
-    told = "".join(f"<dt>{name}</dt><dd>{text(fact)}</dd>" for name, fact in facts.items())
-    whole = text(
-        json.dumps({"settings": settings, "members": record.members}, indent=1, ensure_ascii=False, default=str)
-    )
     members = f"{len(record.members)} members, " if record.members else ""
-    return (
-        f"<details><summary>{text(title)}{quick}: {members}{text(record.device)}, {text(record.when[:10])}</summary>"
-        f'<dl>{told}</dl><pre tabindex="0" role="region" aria-label="Settings of {text(title)}">{whole}</pre></details>'
+    return RecordDescription(
+        title,
+        f"{title}{', quick' if record.quick else ''}: {members}{record.device}, {record.when[:10]}",
+        {
+            "Seeds": ", ".join(dict.fromkeys(str(member.get("seed", member)) for member in record.members)) or "none",
+            "Demonstrations": _list_values(record.data),
+            "Results": _list_values(record.results),
+            "Versions": _list_values(record.versions),
+            "Device": record.device,
+            "Wall clock": f"{record.seconds:,.1f} s",
+            "When": record.when,
+        },
+        json.dumps({"settings": settings, "members": record.members}, indent=1, ensure_ascii=False, default=str),
     )
 
 
-def as_words(values: Any) -> str:
-    """Name by name; what is long, by its length."""
-    return "; ".join(f"{name}: {brief(value)}" for name, value in values.items()) or "none"
+def _key(record: Record) -> str:
+    return json.dumps(asdict(record), sort_keys=True, default=str)
 
 
-def brief(value: Any) -> str:
-    """A number or a short list as it is."""
-    if isinstance(value, list | tuple | dict) and len(json.dumps(value, default=str)) > LONGEST * 10:
+def _list_values(values: Any) -> str:
+    return "; ".join(f"{name}: {_shorten(value)}" for name, value in values.items()) or "none"
+
+
+def _shorten(value: Any) -> str:
+    if isinstance(value, list | tuple | dict) and len(json.dumps(value, default=str)) > LONGEST_VALUE:
         return f"{len(value)} entries"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -1,148 +1,135 @@
-"""The report: one page that holds everything it shows, and its tables and figures as files."""
+"""The report on the paper's experiments: one page, and its tables and figures as files."""
 
 from collections.abc import Callable, Mapping, Sequence
 
 from diffclone.experiments.sheet import Sheet
+from diffclone.records import Record
+from diffclone.reports import numbers
 from diffclone.reports.curves import draw_curves
-from diffclone.reports.dots import draw_dots
-from diffclone.reports.drawing import Drawing
-from diffclone.reports.films import Film, films_html
-from diffclone.reports.findings import absent, contradictions, rule_of, tally_in_words
-from diffclone.reports.html_table import html_table
+from diffclone.reports.dot_plots import draw_dot_plots
+from diffclone.reports.figures import PageFigure
 from diffclone.reports.losses import draw_losses
 from diffclone.reports.maze import draw_field
-from diffclone.reports.provenance import Provenance
-from diffclone.reports.spiral import draw_manifold, draw_noise
-from diffclone.reports.text_tables import latex, markdown
-from diffclone.reports.theme import css
-from diffclone.reports.words import text
+from diffclone.reports.page import render
+from diffclone.reports.provenance import Provenance, describe_record
+from diffclone.reports.spiral import draw_manifold, draw_noise_injection
+from diffclone.reports.summary import describe_verdicts, list_absent, list_contradictions, verdict_rule
+from diffclone.reports.text_tables import to_latex, to_markdown
+from diffclone.reports.videos import Video
 
 FIRST = "main-table"
-TITLE = "diffclone: the paper's experiments, run again"
+TITLE = "diffclone: reproduction of the paper's experiments"
 ABOUT = (
     "Every table and figure of Diffusion Model-Augmented Behavioral Cloning (ICML 2024), run with diffclone beside the "
     "printed numbers. Success is in percent; intervals are 95 %."
 )
 SOURCES = {
-    "ours": "our presets, best where a task has it, else brief",
+    "ours": "our presets, `best` where a task has it, else `brief`",
     "paper": "what the paper prints",
-    "release": "the released code's",
+    "release": "those of the released code",
 }
-
-FIGURES: Mapping[str, Callable[[Sheet], list[Drawing]]] = {
-    "generalization": lambda sheet: draw_curves(sheet, along="noise"),
-    "coefficient": lambda sheet: draw_curves(sheet, along="λ", spread=True),
-    "dataset-size": lambda sheet: draw_curves(sheet, along="percent of the demonstrations"),
+CLOSING_SECTIONS = {
+    "rollouts": "Rollouts",
+    "not-run": "What was not run",
+    "contradictions": "Contradictions within the paper",
+    "records": "Where each number comes from",
+}
+FIGURES: Mapping[str, Callable[[Sheet], list[PageFigure]]] = {
+    "generalization": lambda sheet: draw_curves(sheet, x_label="noise"),
+    "coefficient": lambda sheet: draw_curves(sheet, x_label="λ", log_scale=True),
+    "dataset-size": lambda sheet: draw_curves(sheet, x_label="percent of the demonstrations"),
     "manifold": draw_manifold,
-    "noise-injection": draw_noise,
+    "noise-injection": draw_noise_injection,
     "loss-curves": draw_losses,
     "gradient-field": draw_field,
 }
-"""Experiments whose figure is not their table's."""
+"""Experiments with a figure of their own. The others get a dot plot of their table."""
 
 
-def figures(sheet: Sheet) -> list[Drawing]:
-    """In the paper's arrangement; none where nothing was run."""
-    return FIGURES.get(sheet.name, draw_dots)(sheet)
+def draw_figures(sheet: Sheet) -> list[PageFigure]:
+    """Draw the figures of an experiment; none where nothing was run."""
+    return FIGURES.get(sheet.name, draw_dot_plots)(sheet)
 
 
-def report(sheets: Sequence[Sheet], *, films: Sequence[Film] = ()) -> dict[str, bytes]:
-    """Files by their paths. The same sheets give the same bytes."""
-    drawings = {sheet.name: figures(sheet) for sheet in sheets}
-    files = {"index.html": page(sheets, drawings, films).encode()}
+def build_report(sheets: Sequence[Sheet], *, videos: Sequence[Video] = ()) -> dict[str, bytes]:
+    """Return the report's files by path. The same sheets give the same bytes."""
+    figures = {sheet.name: draw_figures(sheet) for sheet in sheets}
+    files = {"index.html": report_page(sheets, figures, videos).encode()}
     for sheet in sheets:
         if sheet.cells:
-            files[f"tables/{sheet.name}.md"] = markdown(sheet).encode()
-            files[f"tables/{sheet.name}.tex"] = latex(sheet).encode()
-        for drawing in drawings[sheet.name]:
-            files[f"figures/{drawing.name}.svg"] = drawing.svg_file()
-            files[f"figures/{drawing.name}.pdf"] = drawing.pdf_file()
+            files[f"tables/{sheet.name}.md"] = to_markdown(sheet).encode()
+            files[f"tables/{sheet.name}.tex"] = to_latex(sheet).encode()
+        for figure in figures[sheet.name]:
+            files[f"figures/{figure.name}.svg"] = figure.svg_file()
+            files[f"figures/{figure.name}.pdf"] = figure.pdf_file()
     return files
 
 
-def page(sheets: Sequence[Sheet], drawings: Mapping[str, Sequence[Drawing]], films: Sequence[Film]) -> str:
-    """The whole document: the main table, then the others in their order."""
+def report_page(
+    sheets: Sequence[Sheet], figures: Mapping[str, Sequence[PageFigure]], videos: Sequence[Video] = ()
+) -> str:
+    """Render the page: the main table first, then the other experiments in their order."""
     sheets = sorted(sheets, key=lambda sheet: sheet.name != FIRST)
-    provenance = Provenance(sheets)
-    rollouts = films_html(films) if films else "<p>No rollouts were given to this report.</p>"
-    parts = {sheet.name: (sheet.title, sheet_html(sheet, drawings[sheet.name], provenance)) for sheet in sheets}
-    parts["rollouts"] = ("Rollouts", rollouts)
-    parts["not-run"] = ("What was not run", absent_html(sheets))
-    parts["contradictions"] = ("What the paper says against itself", contradictions_html(sheets))
-    parts["records"] = ("Where each number comes from", records_html(provenance))
-    links = "".join(f'<li><a href="#{name}">{text(title)}</a></li>' for name, (title, _) in parts.items())
-    body = "\n".join(
-        f'<section id="{name}" aria-labelledby="{name}-title">'
-        f'<h2 id="{name}-title">{text(title)}</h2>\n{inner}\n</section>'
-        for name, (title, inner) in parts.items()
-    )
-    return (
-        '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1"><link rel="icon" href="data:,">'
-        f"<title>{text(TITLE)}</title>\n<style>{css()}</style></head>\n"
-        f'<body>\n<a class="skip" href="#main">Skip to the results</a>\n'
-        f"<header><h1>{text(TITLE)}</h1>\n<p>{text(ABOUT)}</p>\n{banner(sheets)}"
-        f"<p>{text(tally_in_words(sheets))} {text(rule_of(sheets))}</p></header>\n"
-        f'<nav aria-label="Experiments"><ul>{links}</ul></nav>\n'
-        f'<main id="main" tabindex="-1">\n{body}\n</main>\n'
-        "<footer><p>Made by <code>diffclone report</code> from Records; it asks nothing of the network.</p></footer>\n"
-        "</body>\n</html>\n"
-    )
-
-
-def banner(sheets: Sequence[Sheet]) -> str:
-    """Of shortened runs, before anything else is read."""
     quick = [sheet.title for sheet in sheets if sheet.quick]
-    if not quick:
-        return ""
-    which = "all experiments" if len(quick) == len(sheets) else ", ".join(quick)
-    return (
-        f'<p class="banner" role="note"><strong>Quick runs:</strong> {text(which)}. Shortened, they show that '
-        "everything works; they say nothing about the methods, and are not compared with the paper.</p>\n"
+    return render(
+        "report.html",
+        title=TITLE,
+        about=ABOUT,
+        quick="all experiments" if quick and len(quick) == len(sheets) else ", ".join(quick),
+        tally=describe_verdicts(sheets),
+        rule=verdict_rule(sheets),
+        sheets=sheets,
+        figures=figures,
+        videos=videos,
+        sources=SOURCES,
+        closing=CLOSING_SECTIONS,
+        not_run=[(sheet, reason, places) for sheet in sheets for reason, places in list_absent(sheet).items()],
+        contradictions=list_contradictions(sheets),
+        provenance=Provenance(sheets),
+        describe=describe_record,
+        table_caption=table_caption,
+        unique_measured=unique_measured,
+        chosen_settings=chosen_settings,
+        missing=numbers.MISSING,
+        **{
+            function.__name__: function
+            for function in (
+                numbers.cell_at,
+                numbers.cell_label,
+                numbers.column_cells,
+                numbers.common_unit,
+                numbers.format_count,
+                numbers.format_interval,
+                numbers.format_number,
+                numbers.format_printed,
+                numbers.format_verdict,
+                numbers.unit_label,
+            )
+        },
     )
 
 
-def sheet_html(sheet: Sheet, drawings: Sequence[Drawing], provenance: Provenance) -> str:
-    """What was asked, the table, the figures, what was chosen."""
-    source = SOURCES.get(sheet.source, sheet.source)
-    parts = [f"<p>{text(sheet.about)}</p>", f'<p class="soft">Settings: {text(source)}.</p>']
+def table_caption(sheet: Sheet) -> str:
+    """Return the caption of an experiment's table."""
+    caption = f"{sheet.title}: mean, 95 % interval, seeds × episodes. "
     if sheet.quick:
-        parts.append('<p class="banner" role="note"><strong>Quick runs</strong>, not compared with the paper.</p>')
-    if sheet.cells:
-        parts.append(html_table(sheet, provenance))
-    parts += [drawing.to_html() for drawing in drawings] or ["<p>No figure: nothing that it shows was run yet.</p>"]
-    measured = [record for records in sheet.measured.values() for record in records]
-    if measured:
-        named = (provenance.link(r, f"{r.kind} {r.results.get('label', '')}, {sheet.title}") for r in measured)
-        parts.append(f"<p>Measured beside the table: {', '.join(dict.fromkeys(named))}.</p>")
-    chosen = {name: value for name, value in sheet.settings.items() if name != "rule"}
-    if chosen:
-        told = "".join(f"<dt>{text(name)}</dt><dd>{text(value)}</dd>" for name, value in chosen.items())
-        parts.append(
-            f"<details><summary>What the paper leaves open, and what was chosen</summary><dl>{told}</dl></details>"
-        )
-    return "\n".join(parts)
+        return caption + "Shortened runs, which say nothing about the methods."
+    seeds = {cell.printed.seeds for cell in sheet.cells if cell.printed is not None} - {None}
+    over = f" over {seeds.pop()} seeds" if len(seeds) == 1 else ""
+    return f"{caption}The paper's: mean ± standard deviation{over}, where it is printed."
 
 
-def absent_html(sheets: Sequence[Sheet]) -> str:
-    """By experiment, with why."""
-    items = [
-        f'<li><a href="#{sheet.name}">{text(sheet.title)}</a>: {text("; ".join(places))} ({text(why)})</li>'
-        for sheet in sheets
-        for why, places in absent(sheet).items()
-    ]
-    return f"<ul>{''.join(items)}</ul>" if items else "<p>Everything was run.</p>"
+def unique_measured(sheet: Sheet) -> list[tuple[Record, str]]:
+    """Return the Records measured beside the table, each with a label; equal entries once."""
+    found: list[tuple[Record, str]] = []
+    for records in sheet.measured.values():
+        for record in records:
+            entry = (record, f"{record.kind} {record.results.get('label', '')}, {sheet.title}")
+            if entry not in found:
+                found.append(entry)
+    return found
 
 
-def contradictions_html(sheets: Sequence[Sheet]) -> str:
-    """Where two of its numbers differ."""
-    items = [f"<li>{text(note)} ({text('; '.join(where))})</li>" for note, where in contradictions(sheets).items()]
-    return f"<ul>{''.join(items)}</ul>" if items else "<p>Nothing that bears on these numbers is noted.</p>"
-
-
-def records_html(provenance: Provenance) -> str:
-    """The list, or that there is none."""
-    if not provenance.records:
-        return "<p>There are no Records yet.</p>"
-    about = "Each Record has its settings, seeds, demonstrations' fingerprint, versions, device and time."
-    return f"<p>{about}</p>{provenance.to_html()}"
+def chosen_settings(sheet: Sheet) -> dict[str, str]:
+    """Return what the paper leaves open and what was chosen; the rule of verdicts is shown elsewhere."""
+    return {name: value for name, value in sheet.settings.items() if name != "rule"}

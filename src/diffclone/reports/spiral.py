@@ -1,8 +1,8 @@
-"""The two experiments on Spiral: what the diffusion model samples, and where its policies go.
+"""Figures of the two experiments on Spiral: what the diffusion model samples, and where its policies go.
 
 manifold          (a) sampled actions    (b) trajectories
 noise-injection   (a) the expert's actions    (b) with noise    (c) generated actions    (d) trajectories
-                  and the error of reconstruction over the noise
+                  and the reconstruction error over the noise
 """
 
 from collections.abc import Sequence
@@ -14,88 +14,85 @@ from matplotlib.axes import Axes
 
 from diffclone.experiments.sheet import Sheet
 from diffclone.records import Record
-from diffclone.reports.curves import place_of
-from diffclone.reports.drawing import Drawing, drawn
+from diffclone.reports.curves import number_in
+from diffclone.reports.figures import PageFigure, new_figure
 from diffclone.reports.theme import LIGHT
 
 COLOURS = {"EXPERT": "green", "BC": "orange", "DM": "blue", "DBC": "red"}
-STYLES = {"EXPERT": "-", "BC": "-", "DM": "-.", "DBC": "--"}
-MOST = 1500
-"""Points in a panel; of more, every so many-th is drawn."""
+LINE_STYLES = {"EXPERT": "-", "BC": "-", "DM": "-.", "DBC": "--"}
+MAX_POINTS = 1500
+"""Points drawn per panel; longer arrays are subsampled."""
 
 Points = npt.NDArray[np.float64]
 
 
-def points(values: Any) -> Points:
-    """Rows of (x, y), thinned where there are too many to see."""
+def to_points(values: Any) -> Points:
+    """Return rows of (x, y), subsampled to MAX_POINTS."""
     found = np.asarray(values, dtype=np.float64).reshape(-1, 2)
-    return found[:: -(-len(found) // MOST) or 1]
+    return found[:: -(-len(found) // MAX_POINTS) or 1]
 
 
 def label_of(record: Record) -> str:
-    """Which one of its kind."""
+    """Return the label of a Record."""
     return str(record.results["label"])
 
 
 def kind_of(label: str) -> str:
-    """EXPERT, DBC, DM or BC: "DM-0.01" is a DM."""
+    """Return EXPERT, DBC, DM or BC: "DM-0.01" is a DM."""
     return next((kind for kind in ("EXPERT", "DBC", "DM", "BC") if kind in label.upper()), "DM")
 
 
-def draw_manifold(sheet: Sheet) -> list[Drawing]:
-    """Two panels."""
+def draw_manifold(sheet: Sheet) -> list[PageFigure]:
+    """Draw sampled actions and trajectories."""
     samples, paths = sheet.measured.get("samples", ()), sheet.measured.get("trajectories", ())
     if not samples and not paths:
         return []
-    with drawn(9.4, 4.2) as figure:
+    with new_figure(9.4, 4.2) as figure:
         left, right = figure.subplots(1, 2)
-        draw_actions(left, samples[:1], ("expert", "sampled"))
+        _draw_actions(left, samples[:1], ("expert", "sampled"))
         left.set_title("(a) Sampled actions", loc="left")
-        draw_paths(right, paths)
+        _draw_paths(right, paths)
         right.set_title("(b) Trajectories", loc="left")
         figure.tight_layout()
     caption = (
-        f"{sheet.title}: (a) actions of the expert (crosses) and of the diffusion model (dots), in the plane of "
-        "actions; (b) where the expert and each policy go."
+        f"{sheet.title}: (a) actions of the expert (crosses) and of the diffusion model (dots), in the action plane; "
+        "(b) paths of the expert and of each policy."
     )
-    return [Drawing(sheet.name, figure, caption, f"{distance_in_words(samples[:1])} {ends_in_words(paths)}".strip())]
+    description = f"{_describe_distance(samples[:1])} {_describe_ends(paths)}".strip()
+    return [PageFigure(sheet.name, figure, caption, description)]
 
 
-def draw_noise(sheet: Sheet) -> list[Drawing]:
-    """Four panels, and the curve."""
-    samples = sorted(sheet.measured.get("samples", ()), key=lambda record: noise_of(record))
+def draw_noise_injection(sheet: Sheet) -> list[PageFigure]:
+    """Draw actions before and after noise, generated actions and trajectories; and the reconstruction error."""
+    samples = sorted(sheet.measured.get("samples", ()), key=noise_of)
     paths = sheet.measured.get("trajectories", ())
-    drawings: list[Drawing] = []
+    figures: list[PageFigure] = []
     if samples or paths:
         clean = [record for record in samples if noise_of(record) == 0]
         noisy = [record for record in samples if noise_of(record) > 0]
-        with drawn(13.2, 3.7) as figure:
+        with new_figure(13.2, 3.7) as figure:
             panels = figure.subplots(1, 4)
-            draw_actions(panels[0], clean[:1], ("expert",))
-            draw_actions(panels[1], noisy[:1], ("expert",))
-            draw_actions(panels[2], noisy[:1], ("sampled",))
-            draw_paths(panels[3], paths)
+            _draw_actions(panels[0], clean[:1], ("expert",))
+            _draw_actions(panels[1], noisy[:1], ("expert",))
+            _draw_actions(panels[2], noisy[:1], ("sampled",))
+            _draw_paths(panels[3], paths)
             titles = ("(a) Expert's actions", "(b) With noise", "(c) Generated actions", "(d) Trajectories")
             for axes, title in zip(panels, titles, strict=True):
                 axes.set_title(title, loc="left")
             figure.tight_layout()
-        caption = (
-            f"{sheet.title}: actions before and after noise, actions generated after learning from noisy ones, paths."
-        )
-        drawings.append(
-            Drawing(sheet.name, figure, caption, f"{distance_in_words(noisy[:1])} {ends_in_words(paths)}".strip())
-        )
-    return drawings + draw_reconstruction(sheet)
+        caption = f"{sheet.title}: actions before and after noise, actions generated from noisy data, and paths."
+        description = f"{_describe_distance(noisy[:1])} {_describe_ends(paths)}".strip()
+        figures.append(PageFigure(sheet.name, figure, caption, description))
+    return figures + _draw_reconstruction(sheet)
 
 
 def noise_of(record: Record) -> float:
-    """What was added to the actions: said in its results, else in its label."""
+    """Return the noise added to the actions, from the results or else from the label."""
     found = record.results.get("action_noise")
-    return float(found) if found is not None else (place_of(label_of(record)) or 0.0)
+    return float(found) if found is not None else (number_in(label_of(record)) or 0.0)
 
 
-def draw_reconstruction(sheet: Sheet) -> list[Drawing]:
-    """The error over the noise, a dot a seed, and the paper's."""
+def _draw_reconstruction(sheet: Sheet) -> list[PageFigure]:
     records = sorted(sheet.measured.get("reconstruction", ()), key=noise_of)
     if not records:
         return []
@@ -103,13 +100,13 @@ def draw_reconstruction(sheet: Sheet) -> list[Drawing]:
     errors = [np.asarray(record.results["mse"], dtype=np.float64) for record in records]
     means = [float(error.mean()) for error in errors]
     paper = {
-        place: cell.printed.mean
+        level: cell.printed.mean
         for cell in sheet.cells
         if cell.unit == "mse" and cell.printed is not None
-        for place in (place_of(cell.column), place_of(cell.row))
-        if place is not None
+        for level in (number_in(cell.column), number_in(cell.row))
+        if level is not None
     }
-    with drawn(6.4, 3.4) as figure:
+    with new_figure(6.4, 3.4) as figure:
         axes = figure.add_subplot()
         axes.plot(range(len(levels)), means, color=LIGHT["blue"], marker="o", markersize=4.5, label="ours, mean")
         for x, error in enumerate(errors):
@@ -130,76 +127,66 @@ def draw_reconstruction(sheet: Sheet) -> list[Drawing]:
         axes.grid(axis="y", color=LIGHT["line"], linewidth=0.6)
         axes.legend()
     least = int(np.argmin(means))
-    says = (
+    description = (
         f"The error is {means[0]:.4f} at noise {levels[0]:g} and {means[-1]:.4f} at {levels[-1]:g}; "
-        f"the least, {means[least]:.4f}, is at {levels[least]:g}."
+        f"the smallest, {means[least]:.4f}, is at {levels[least]:g}."
     )
-    caption = "Error of the diffusion model's reconstruction of the expert's actions: a dot a seed, and their mean."
-    return [Drawing(f"{sheet.name}-reconstruction", figure, caption, says)]
+    caption = "Reconstruction error of the diffusion model on the expert's actions: one dot per seed, and their mean."
+    return [PageFigure(f"{sheet.name}-reconstruction", figure, caption, description)]
 
 
-def draw_actions(axes: Axes, records: Sequence[Record], which: Sequence[str]) -> None:
-    """The plane of actions."""
-    plane(axes, "action along x", "action along y")
-    if not records:
-        absent(axes)
+def _draw_actions(axes: Axes, records: Sequence[Record], which: Sequence[str]) -> None:
+    if not _set_plane(axes, records, "action along x", "action along y"):
         return
     results = records[0].results
     if "sampled" in which:
-        sampled = points(results["sampled"])
+        sampled = to_points(results["sampled"])
         axes.scatter(*sampled.T, s=7, color=LIGHT["blue"], linewidths=0, alpha=0.6, label="diffusion model")
     if "expert" in which:
-        expert = np.unique(points(results["expert"]), axis=0)
+        expert = np.unique(to_points(results["expert"]), axis=0)
         axes.scatter(*expert.T, s=34, marker="x", color=LIGHT["red"], linewidths=1.2, label="expert")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
 
 
-def draw_paths(axes: Axes, records: Sequence[Record]) -> None:
-    """The plane of positions."""
-    plane(axes, "x", "y")
-    if not records:
-        absent(axes)
+def _draw_paths(axes: Axes, records: Sequence[Record]) -> None:
+    if not _set_plane(axes, records, "x", "y"):
         return
     for record in records:
         label = label_of(record)
         kind = kind_of(label)
         for k, path in enumerate(record.results["paths"]):
             line = np.asarray(path, dtype=np.float64).reshape(-1, 2)
-            style = ":" if "-" in label else STYLES[kind]
+            style = ":" if "-" in label else LINE_STYLES[kind]
             shown = label if k == 0 else None
             axes.plot(*line.T, color=LIGHT[COLOURS[kind]], linestyle=style, linewidth=0.9, alpha=0.8, label=shown)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
 
 
-def plane(axes: Axes, x: str, y: str) -> None:
-    """Both directions alike."""
+def _set_plane(axes: Axes, records: Sequence[Record], x_label: str, y_label: str) -> bool:
+    """Set equal scales and labels. Return whether there are Records to draw; a panel without any says so."""
     axes.set_aspect("equal", adjustable="datalim")
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    if not records:
+        axes.text(0.5, 0.5, "not run", ha="center", va="center", transform=axes.transAxes)
+    return bool(records)
 
 
-def absent(axes: Axes) -> None:
-    """A panel without its Records says so."""
-    axes.text(0.5, 0.5, "not run", ha="center", va="center", transform=axes.transAxes)
-
-
-def distance_in_words(records: Sequence[Record]) -> str:
-    """How far generated actions lie from the expert's."""
+def _describe_distance(records: Sequence[Record]) -> str:
     if not records:
         return ""
-    expert, sampled = (points(records[0].results[key]) for key in ("expert", "sampled"))
+    expert, sampled = (to_points(records[0].results[key]) for key in ("expert", "sampled"))
     nearest = np.linalg.norm(sampled[:, None] - np.unique(expert, axis=0)[None], axis=-1).min(1)
     return (
-        f"Generated actions lie {nearest.mean():.3f} from the nearest of the expert's on average, "
-        f"and {nearest.max():.3f} at most."
+        f"The mean distance of generated actions to the nearest action of the expert is {nearest.mean():.3f}, "
+        f"the largest {nearest.max():.3f}."
     )
 
 
-def ends_in_words(records: Sequence[Record]) -> str:
-    """How many paths end where they should."""
+def _describe_ends(records: Sequence[Record]) -> str:
     parts = [
         f"{label_of(record)} {sum(record.results['success'])} of {len(record.results['success'])}"
         for record in records
         if kind_of(label_of(record)) != "EXPERT"
     ]
-    return f"Paths that end where the expert's does: {', '.join(parts)}." if parts else ""
+    return f"Paths that end at the expert's end: {', '.join(parts)}." if parts else ""

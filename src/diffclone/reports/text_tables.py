@@ -1,21 +1,21 @@
-"""An experiment's table as Markdown (a line a cell) and as LaTeX (as printed; needs the package booktabs)."""
+"""An experiment's table as Markdown (one line per cell) and as LaTeX (arranged as in the paper; needs booktabs)."""
 
 import re
 
 from diffclone.experiments.sheet import Compared, Sheet
-from diffclone.reports.words import (
-    NONE,
+from diffclone.reports.numbers import (
+    MISSING,
     cell_at,
     column_cells,
-    count,
-    ours,
-    printed,
-    unit_name,
-    unit_of,
-    verdict,
+    common_unit,
+    format_count,
+    format_estimate,
+    format_printed,
+    format_verdict,
+    unit_label,
 )
 
-QUICK = "Quick runs: they show that everything works, and are not compared with the paper."
+QUICK = "Quick runs: they show that everything works and are not compared with the paper."
 LATEX = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
@@ -46,64 +46,59 @@ LATEX = {
 }
 
 
-def markdown(sheet: Sheet) -> str:
-    """A line a cell, and what the paper says against itself."""
+def to_markdown(sheet: Sheet) -> str:
+    """Return a Markdown table with one line per cell."""
     heads = ["", "", "unit", "ours (95 %)", "seeds × episodes"] + ["the paper", "verdict"] * (not sheet.quick)
-    lines = [*([QUICK, ""] if sheet.quick else []), row_of(heads), "|" + "---|" * len(heads)]
+    lines = [*([QUICK, ""] if sheet.quick else []), markdown_row(heads), "|" + "---|" * len(heads)]
     for cell in sheet.cells:
-        mean = judged(cell) if sheet.quick and cell.ours is None else ours(cell.ours, cell.unit)
-        rest = [] if sheet.quick else [printed(cell.printed, cell.unit), judged(cell)]
-        seeds = NONE if cell.ours is None else count(cell.ours)
-        lines.append(row_of([cell.row, cell.column, unit_name(cell.unit), mean, seeds, *rest]))
+        absent = sheet.quick and cell.ours is None
+        mean = _verdict_with_reason(cell) if absent else format_estimate(cell.ours, cell.unit)
+        rest = [] if sheet.quick else [format_printed(cell.printed, cell.unit), _verdict_with_reason(cell)]
+        seeds = MISSING if cell.ours is None else format_count(cell.ours)
+        lines.append(markdown_row([cell.row, cell.column, unit_label(cell.unit), mean, seeds, *rest]))
     return "\n".join(lines) + "\n"
 
 
-def judged(cell: Compared) -> str:
-    """With the reason, where there is one."""
-    return verdict(cell) + ("" if cell.reason is None else f": {cell.reason}")
+def markdown_row(parts: list[str]) -> str:
+    """Return one row of a Markdown table, escaped so that no text can end a cell or start a tag."""
+    return "| " + " | ".join(escape_markdown(part) for part in parts) + " |"
 
 
-def row_of(parts: list[str]) -> str:
-    """A line of a table in Markdown. What it is given cannot end a cell or begin a tag."""
-    return "| " + " | ".join(markdown_text(part) for part in parts) + " |"
-
-
-def markdown_text(text: str) -> str:
-    """With what Markdown would read as its own marks escaped."""
+def escape_markdown(text: str) -> str:
+    """Escape the characters that have a meaning in Markdown."""
     return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", " ".join(text.split()))
 
 
-def latex(sheet: Sheet) -> str:
-    """Three lines a row: ours, the paper's, the verdict."""
-    heads = [latex_text(column + unit_in_brackets(sheet, column)) for column in sheet.columns]
+def to_latex(sheet: Sheet) -> str:
+    """Return a LaTeX table: per row ours, seeds × episodes, the paper's number and the verdict."""
+    heads = [escape_latex(column + _unit_in_brackets(sheet, column)) for column in sheet.columns]
     lines = [r"\begin{tabular}{ll" + "l" * len(heads) + "}", r"\toprule", f" & & {' & '.join(heads)} \\\\", r"\midrule"]
     if sheet.quick:
         lines.insert(0, f"% {QUICK}")
-    for place, row in enumerate(sheet.rows):
+    for k, row in enumerate(sheet.rows):
         cells = [cell_at(sheet, row, column) for column in sheet.columns]
-        lines += [r"\addlinespace"] if place else []
-        means = (NONE if cell is None else ours(cell.ours, cell.unit) for cell in cells)
-        lines.append(f"{latex_text(row)} & ours & {' & '.join(map(latex_text, means))} \\\\")
-        lines.append(f" & & {' & '.join(latex_text(counted(cell)) for cell in cells)} \\\\")
+        lines += [r"\addlinespace"] if k else []
+        means = (MISSING if cell is None else format_estimate(cell.ours, cell.unit) for cell in cells)
+        lines.append(f"{escape_latex(row)} & ours & {' & '.join(map(escape_latex, means))} \\\\")
+        counts = ("" if cell is None or cell.ours is None else format_count(cell.ours) for cell in cells)
+        lines.append(f" & & {' & '.join(map(escape_latex, counts))} \\\\")
         if not sheet.quick:
-            paper = (NONE if cell is None else printed(cell.printed, cell.unit) for cell in cells)
-            lines.append(f" & paper & {' & '.join(map(latex_text, paper))} \\\\")
-            words = (NONE if cell is None else verdict(cell) for cell in cells)
-            lines.append(f" & & {' & '.join(map(latex_text, words))} \\\\")
+            paper = (MISSING if cell is None else format_printed(cell.printed, cell.unit) for cell in cells)
+            lines.append(f" & paper & {' & '.join(map(escape_latex, paper))} \\\\")
+            verdicts = (MISSING if cell is None else format_verdict(cell) for cell in cells)
+            lines.append(f" & & {' & '.join(map(escape_latex, verdicts))} \\\\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
-def unit_in_brackets(sheet: Sheet, column: str) -> str:
-    """Where a whole column has one."""
-    unit = unit_of(column_cells(sheet, column))
-    return "" if unit is None else f" ({unit_name(unit)})"
-
-
-def counted(cell: Compared | None) -> str:
-    """What the mean rests on."""
-    return "" if cell is None or cell.ours is None else count(cell.ours)
-
-
-def latex_text(text: str) -> str:
-    """With every mark of LaTeX's own escaped."""
+def escape_latex(text: str) -> str:
+    """Escape the characters that have a meaning in LaTeX."""
     return "".join(LATEX.get(mark, mark) for mark in " ".join(text.split()))
+
+
+def _verdict_with_reason(cell: Compared) -> str:
+    return format_verdict(cell) + ("" if cell.reason is None else f": {cell.reason}")
+
+
+def _unit_in_brackets(sheet: Sheet, column: str) -> str:
+    unit = common_unit(column_cells(sheet, column))
+    return "" if unit is None else f" ({unit_label(unit)})"
