@@ -12,8 +12,15 @@ from diffclone.experiments import EXPERIMENTS
 from diffclone.experiments.compare import sheets
 from diffclone.experiments.sheet import Sheet, Verdict
 from diffclone.records import Record
-from diffclone.reports.findings import absent, compared_in_words, contradictions, judged, rule_of, tally_in_words
-from diffclone.reports.text_tables import markdown, markdown_text
+from diffclone.reports.summary import (
+    cells_with_verdict,
+    describe_cell,
+    describe_verdicts,
+    list_absent,
+    list_contradictions,
+    verdict_rule,
+)
+from diffclone.reports.text_tables import escape_markdown, to_markdown
 
 RECORDS = Path(__file__).parent / "records"
 FILES = "reproduction*.jsonl"
@@ -30,24 +37,26 @@ def experiment_table(name: str) -> str:
     """Ours beside the paper's, a line a cell; or that nothing was run."""
     sheet = next(sheet for sheet in reproduced() if sheet.name == name)
     if sheet.cells:
-        return markdown(sheet).rstrip("\n")
+        return to_markdown(sheet).rstrip("\n")
     measured = sum(len(records) for records in sheet.measured.values())
     return f"No table: a figure of {measured} Records." if measured else "Not run."
 
 
 def rule() -> str:
     """How verdicts are found."""
-    return markdown_text(rule_of(reproduced()))
+    return escape_markdown(verdict_rule(reproduced()))
 
 
 def summary() -> str:
     """How many cells have which verdict."""
-    return tally_in_words(reproduced())
+    return describe_verdicts(reproduced())
 
 
 def verdict_list(verdict: Verdict) -> str:
     """Cells with a verdict, by experiment."""
-    return listed([f"{sheet.title}: {compared_in_words(cell)}" for sheet, cell in judged(reproduced(), verdict)])
+    return listed(
+        [f"{sheet.title}: {describe_cell(cell)}" for sheet, cell in cells_with_verdict(reproduced(), verdict)]
+    )
 
 
 def missing_list() -> str:
@@ -56,14 +65,14 @@ def missing_list() -> str:
         [
             f"{sheet.title}: {'; '.join(places)} ({why})"
             for sheet in reproduced()
-            for why, places in absent(sheet).items()
+            for why, places in list_absent(sheet).items()
         ]
     )
 
 
 def contradictions_list() -> str:
     """What the paper says against itself."""
-    return listed([f"{'; '.join(where)}: {note}" for note, where in contradictions(reproduced()).items()])
+    return listed([f"{'; '.join(where)}: {note}" for note, where in list_contradictions(reproduced()).items()])
 
 
 def energy_choice() -> str:
@@ -82,7 +91,7 @@ def energy_choice() -> str:
 
 def listed(lines: list[str]) -> str:
     """Escaped; an empty list says so."""
-    return "\n".join(f"- {markdown_text(line)}" for line in lines) or "None."
+    return "\n".join(f"- {escape_markdown(line)}" for line in lines) or "None."
 
 
 def used(records: list[Record]) -> list[Record]:

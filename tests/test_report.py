@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from conftest import Command
-from diffclone.cli.report import LARGEST, read_films, write_all
+from diffclone.cli.report import LARGEST, read_videos, write_all
 from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.experiments import EXPERIMENTS
 from diffclone.experiments.derive import derive
 from diffclone.experiments.sheet import Compared, Sheet
 from diffclone.experiments.spec import Derived
 from diffclone.records import Record
-from diffclone.reports.curves import lines_of, place_of
-from diffclone.reports.films import Film
-from diffclone.reports.findings import absent, contradictions, tally
-from diffclone.reports.report import figures, page, report
-from diffclone.reports.text_tables import latex, markdown
-from diffclone.reports.theme import DARK, LIGHT, READ, css
+from diffclone.reports.curves import lines_of, number_in
+from diffclone.reports.report import build_report, draw_figures, report_page
+from diffclone.reports.summary import count_verdicts, list_absent, list_contradictions
+from diffclone.reports.text_tables import to_latex, to_markdown
+from diffclone.reports.theme import DARK, LIGHT, TEXT_COLOURS
+from diffclone.reports.videos import Video
 from sheets_made_up import cell, fourteen, grid, record, sheet
 
 VOID = {"meta", "link", "br", "img", "rect", "path", "use"}
@@ -63,14 +63,14 @@ class Seen(HTMLParser):
             assert self.open.pop() == tag
 
 
-def page_of(*sheets: Sheet, films: tuple[Film, ...] = ()) -> str:
+def page_of(*sheets: Sheet, videos: tuple[Video, ...] = ()) -> str:
     """Without the files beside it, which take longer."""
-    return page(sheets, {sheet.name: figures(sheet) for sheet in sheets}, films)
+    return report_page(sheets, {sheet.name: draw_figures(sheet) for sheet in sheets}, videos)
 
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, bytes]:
-    return report(fourteen(), films=[Film("maze", "a ball", "video/mp4", b"film")])
+    return build_report(fourteen(), videos=[Video("maze", "a ball", "video/mp4", b"film")])
 
 
 @pytest.fixture(scope="module")
@@ -108,16 +108,16 @@ def test_the_main_table_comes_first_and_the_others_keep_their_order() -> None:
 )
 def test_panels_are_arranged_as_printed(name: str, titles: list[str]) -> None:
     made = next(sheet for sheet in fourteen() if sheet.name == name)
-    found = [axes.get_title(loc="left") for axes in figures(made)[0].figure.axes]
+    found = [axes.get_title(loc="left") for axes in draw_figures(made)[0].figure.axes]
     assert found == titles
 
 
 def test_noise_injection_has_its_curve_with_the_papers_beside_it() -> None:
     made = next(sheet for sheet in fourteen() if sheet.name == "noise-injection")
-    curve = figures(made)[1]
+    curve = draw_figures(made)[1]
     labels = [line.get_label() for line in curve.figure.axes[0].get_lines()]
     assert [label for label in labels if not str(label).startswith("_")] == ["ours, mean", "the paper"]
-    assert "0.0250 at noise 0 and 0.1250 at 0.1" in curve.says
+    assert "0.0250 at noise 0 and 0.1250 at 0.1" in curve.description
 
 
 def test_curves_lie_where_their_columns_say_and_leave_differences_out() -> None:
@@ -125,7 +125,7 @@ def test_curves_lie_where_their_columns_say_and_leave_differences_out() -> None:
     lines = lines_of(made)
     assert [line.label for line in lines] == ["BC", "Implicit BC", "Diffusion Policy", "DBC"]
     assert [x for x, _ in lines[0].points] == [1, 1.25, 1.5, 1.75, 2]
-    axes = figures(made)[0].figure.axes[0]
+    axes = draw_figures(made)[0].figure.axes[0]
     dashed = [line for line in axes.get_lines() if line.get_linestyle() == "--"]
     assert len(dashed) == 4
 
@@ -140,11 +140,11 @@ def test_a_table_of_rows_with_numbers_is_a_curve_too() -> None:
     [("25 %", 25.0), ("λ = 0.5", 0.5), ("noise 1e-3", 1e-3), ("BC", None), ("drop from 1 to 2", None)],
 )
 def test_places_are_read_from_names(name: str, place: float | None) -> None:
-    assert place_of(name) == place
+    assert number_in(name) == place
 
 
 def test_what_a_figure_says_has_its_numbers() -> None:
-    by_name = {sheet.name: figures(sheet)[0].says for sheet in fourteen()}
+    by_name = {sheet.name: draw_figures(sheet)[0].description for sheet in fourteen()}
     assert "Maze: highest BC, 90.0 (the paper 91.0 ± 2.5); lowest DBC, 87.0" in by_name["main-table"]
     assert "196 of 196 arrows" in by_name["gradient-field"]
     assert "DBC: 90.0 at λ 0, 78.0 at 10." in by_name["coefficient"]
@@ -161,7 +161,7 @@ def test_a_cell_has_the_number_its_interval_what_it_rests_on_the_papers_and_a_ve
 
 def test_the_same_sheets_give_the_same_bytes(files: dict[str, bytes]) -> None:
     some = [sheet for sheet in fourteen() if sheet.name in ("main-table", "coefficient", "manifold", "gradient-field")]
-    again = report(some)
+    again = build_report(some)
     assert again["index.html"].decode() == page_of(*some)
     assert {name: files[name] for name in again if name != "index.html"} == {
         name: content for name, content in again.items() if name != "index.html"
@@ -189,7 +189,7 @@ def test_a_record_says_everything_that_can_move_a_number() -> None:
     document = page_of(sheet("pixels", [cell("BC", "CarRacing", 700.0, unit="return")]))
     for shown in ("b591c848e3e57aea", "0, 1, 2, 3, 4", "torch: 2.6.0", "a device", "12.5 s", "2026-01-02T03:04:05"):
         assert shown in document
-    assert "&quot;coefficient&quot;: 30.0" in document
+    assert "&#34;coefficient&#34;: 30.0" in document
 
 
 def test_equal_records_are_listed_once() -> None:
@@ -228,7 +228,7 @@ def test_the_page_is_sane_for_keyboards_and_screen_readers(whole: str, seen: See
     assert all(given.get("tabindex") == "0" and given.get("aria-label") for given in regions)
     svgs = [given for tag, given in seen.tags if tag == "svg"]
     assert all(given["role"] == "img" and given["aria-labelledby"] in seen.ids for given in svgs)
-    assert "focus-visible" in css()
+    assert "focus-visible" in whole
 
 
 def luminance(colour: str) -> float:
@@ -239,11 +239,11 @@ def luminance(colour: str) -> float:
 
 @pytest.mark.parametrize("scheme", [LIGHT, DARK], ids=["light", "dark"])
 @pytest.mark.parametrize("ground", ["paper", "panel"])
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("name", TEXT_COLOURS)
 def test_what_is_read_stands_out(scheme: dict[str, str], ground: str, name: str) -> None:
     dark, light = sorted((luminance(scheme[name]), luminance(scheme[ground])))
     assert (light + 0.05) / (dark + 0.05) >= 4.5
-    assert f"--{name}: {scheme[name]};" in css()
+    assert f"--{name}: {scheme[name]};" in page_of()
 
 
 def test_both_schemes_name_the_same_colours_and_figures_use_names_only(whole: str) -> None:
@@ -260,18 +260,18 @@ def test_what_was_not_run_is_said_with_its_reason() -> None:
         cell("DBC", "Walker", None, 7034.6, unit="return", verdict="failed", reason="NaN"),
     ]
     made = sheet("main-table", cells)
-    assert absent(made) == {"not run: no time": ["BC, Walker"], "failed: NaN": ["DBC, Walker"]}
+    assert list_absent(made) == {"not run: no time": ["BC, Walker"], "failed: NaN": ["DBC, Walker"]}
     document = page_of(made)
     listed = document.split('<section id="not-run"')[1]
     assert "BC, Walker (not run: no time)" in listed
     assert "DBC, Walker (failed: NaN)" in listed
     assert "✗ failed" in document
-    assert figures(made) == []
+    assert draw_figures(made) == []
 
 
 def test_a_figure_without_records_is_among_what_was_not_run() -> None:
-    assert absent(sheet("loss-curves", (), {"curves": ()})) == {"not run": ["curves, of the figure"]}
-    assert absent(sheet("inference", [cell("BC", "ms", 1.0)], {"inference": ()})) == {}
+    assert list_absent(sheet("loss-curves", (), {"curves": ()})) == {"not run": ["curves, of the figure"]}
+    assert list_absent(sheet("inference", [cell("BC", "ms", 1.0)], {"inference": ()})) == {}
 
 
 def test_without_any_record_there_is_still_a_page() -> None:
@@ -287,8 +287,8 @@ def test_without_any_record_there_is_still_a_page() -> None:
 def test_a_panel_without_its_records_says_so(name: str) -> None:
     made = next(sheet for sheet in fourteen() if sheet.name == name)
     without = dataclasses.replace(made, measured={"samples": made.measured["samples"]})
-    assert "not run" in figures(without)[0].svg
-    assert "not run" not in figures(made)[0].svg
+    assert "not run" in draw_figures(without)[0].svg
+    assert "not run" not in draw_figures(made)[0].svg
 
 
 def test_quick_runs_are_marked_and_never_compared() -> None:
@@ -300,10 +300,10 @@ def test_quick_runs_are_marked_and_never_compared() -> None:
     assert "No cell is compared with the paper yet." in document
     for word in ("better", "▲", "▼", "= agrees", "paper 9", "dashed", "the paper 9"):
         assert word not in document.split("<body>")[1]
-    assert tally(fourteen(quick=True)) == {"agrees": 0, "better": 0, "short": 0}
+    assert count_verdicts(fourteen(quick=True)) == {"agrees": 0, "better": 0, "short": 0}
     made = fourteen(quick=True)[0]
-    assert "verdict" not in markdown(made)
-    assert "91.0" not in markdown(made) + latex(made)
+    assert "verdict" not in to_markdown(made)
+    assert "91.0" not in to_markdown(made) + to_latex(made)
 
 
 def test_what_is_missing_of_quick_runs_is_not_called_quick() -> None:
@@ -335,18 +335,18 @@ def test_hostile_text_stays_text() -> None:
         source=HOSTILE,
         settings={HOSTILE: HOSTILE},
     )
-    document = page_of(made, films=(Film(HOSTILE, HOSTILE, "image/png", b"x"),))
+    document = page_of(made, videos=(Video(HOSTILE, HOSTILE, "image/png", b"x"),))
     seen = Seen(document)
     assert "script" not in [tag for tag, _ in seen.tags]
     assert len(seen.ids) == len(set(seen.ids))
-    table = markdown(made)
+    table = to_markdown(made)
     assert "<script>" not in table.replace("\\<script\\>", "")
     assert {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()} == {8}
 
 
 def test_latex_is_escaped_and_has_as_many_columns_as_it_says() -> None:
     made = sheet("pixels", [cell("50 % & more_less #1 {x} \\y", "λ^2 ~ $", 1.0, 2.0), cell("b", "c", None)])
-    table = latex(made)
+    table = to_latex(made)
     assert r"50 \% \& more\_less \#1 \{x\} \textbackslash{}y" in table
     assert r"$\lambda$\textasciicircum{}2 \textasciitilde{} \$" in table
     assert table.startswith("\\begin{tabular}{llll}\n\\toprule")
@@ -356,7 +356,7 @@ def test_latex_is_escaped_and_has_as_many_columns_as_it_says() -> None:
 
 
 def test_markdown_has_a_line_a_cell_with_its_verdict() -> None:
-    lines = markdown(
+    lines = to_markdown(
         sheet("pixels", [cell("BC", "CarRacing", 92.0, 92.1), cell("DBC", "CarRacing", None)])
     ).splitlines()
     assert lines[0].count("|") == lines[2].count("|") == lines[3].count("|") == 8
@@ -375,7 +375,7 @@ def test_what_the_paper_says_against_itself_is_listed_with_its_places() -> None:
     assert printed.note
     drop = Compared("BC", "drop", unit, value, printed, "agrees", None)
     made = sheet("generalization", [*cells, drop], title="Far")
-    assert contradictions([made]) == {"elsewhere 99.4": ["Far, DBC, 1", "Far, DBC, 2"]}
+    assert list_contradictions([made]) == {"elsewhere 99.4": ["Far, DBC, 1", "Far, DBC, 2"]}
 
 
 def test_the_rule_of_verdicts_is_said_once() -> None:
@@ -387,7 +387,7 @@ def test_the_rule_of_verdicts_is_said_once() -> None:
     ("media", "tag", "folded"), [("video/mp4", "video", False), ("image/gif", "img", True), ("image/png", "img", False)]
 )
 def test_rollouts_are_in_the_page_with_words_beside_them(media: str, tag: str, *, folded: bool) -> None:
-    seen = Seen(page_of(films=(Film("maze", "a ball rolls", media, b"film"),)))
+    seen = Seen(page_of(videos=(Video("maze", "a ball rolls", media, b"film"),)))
     given = next(given for found, given in seen.tags if found == tag)
     assert str(given["src"]).startswith(f"data:{media};base64,")
     assert given.get("aria-label", given.get("alt")) == "maze: a ball rolls"
@@ -399,7 +399,7 @@ def test_rollouts_are_in_the_page_with_words_beside_them(media: str, tag: str, *
 def test_rollouts_are_read_by_the_names_of_tasks(tmp_path: Path) -> None:
     for name in ("walker.gif", "maze.mp4", "notes.txt"):
         (tmp_path / name).write_bytes(b"x")
-    assert [(film.task, film.media) for film in read_films(tmp_path)] == [
+    assert [(film.task, film.media_type) for film in read_videos(tmp_path)] == [
         ("maze", "video/mp4"),
         ("walker", "image/gif"),
     ]
@@ -434,12 +434,12 @@ def too_large(folder: Path) -> None:
 def test_rollouts_that_cannot_be_shown_are_refused(spoil: Callable[[Path], None], says: str, tmp_path: Path) -> None:
     spoil(tmp_path)
     with pytest.raises(InvalidSettings, match=says):
-        read_films(tmp_path)
+        read_videos(tmp_path)
 
 
 def test_a_folder_of_rollouts_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(InvalidFile, match="no such folder"):
-        read_films(tmp_path / "absent")
+        read_videos(tmp_path / "absent")
 
 
 def test_a_folder_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

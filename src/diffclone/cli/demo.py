@@ -1,6 +1,5 @@
 """The main job on one task: train BC and DBC, compare them on the same starts, write a page."""
 
-import dataclasses
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -164,8 +163,7 @@ def write_page(
     records: list[Record],
 ) -> None:
     """The table, the trajectories, the loss curves and where they come from."""
-    from diffclone.reports.figures import loss_curves, trajectories
-    from diffclone.reports.page import Picture, Source, Table, Text, page
+    from diffclone.reports.demo import DemoPage, demo_page
     from diffclone.tasks.maze import WALLS
 
     paths = {
@@ -181,20 +179,9 @@ def write_page(
         "L_DM": {"DBC": metrics["DBC"]["policy/L_DM"]},
         "L_diff, the guide's own loss": {"guide": metrics["DBC"]["guide/L_diff"]},
     }
-    episodes = len(next(iter(paths.values())))
     guide = sampled_positions(runs["dbc"])
-    parts = [
-        Text("Behavioural cloning alone, and guided by a diffusion model of the expert's state-action pairs."),
-        Table(result.caption, COLUMNS, result.rows),
-        Text("Intervals are 95 %, resampling seeds and starts. Both methods play the same starts."),
-        Picture(
-            trajectories(paths, WALLS, guide),
-            f"The first {episodes} episodes of seed 0, and positions drawn from the diffusion model.",
-        ),
-        Picture(loss_curves(curves), "Losses while training: mean over seeds, and their range."),
-        Source("Records", "\n\n".join(json.dumps(dataclasses.asdict(record), indent=1) for record in records)),
-    ]
-    write_atomically(path, page("diffclone: BC and DBC on Maze", parts).encode())
+    shown = DemoPage(result.caption, COLUMNS, result.rows, paths, WALLS, guide, curves, records)
+    write_atomically(path, demo_page(shown).encode())
 
 
 def read_metrics(run: Run) -> dict[str, tuple[list[int], npt.NDArray[np.float64]]]:

@@ -212,14 +212,14 @@ def write_page(
     path: Path, name: str, demos: Demonstrations, findings: Sequence[Finding], unlike: Unlikeness, costs: Costs | None
 ) -> None:
     """Everything with plots."""
-    from diffclone.reports.inspection import Shown, inspection_page
+    from diffclone.reports.inspection import InspectionPage, inspection_page
 
     columns, ranking = ranking_table(demos, unlike, costs)
     chosen = np.sort(np.random.default_rng(0).permutation(demos.num_steps)[:HISTOGRAM_ROWS])
     pixels = demos.obs.dtype == np.uint8
     # The pixels of some pictures together: one by one they say nothing.
     seen = (demos.obs[chosen[:200]].reshape(-1, 1) if pixels else demos.obs[chosen]).astype(np.float32)
-    shown = Shown(
+    shown = InspectionPage(
         title=f"diffclone: the demonstrations {name}",
         about=about(demos),
         findings=finding_rows(findings),

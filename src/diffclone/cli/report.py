@@ -15,7 +15,7 @@ from diffclone.experiments.compare import sheets
 from diffclone.experiments.spec import Source
 from diffclone.files import create_path, refuse_existing
 from diffclone.records import Record
-from diffclone.reports.films import MEDIA, Film
+from diffclone.reports.videos import MEDIA_TYPES, Video
 from diffclone.tasks import TASKS
 
 LARGEST = 3_000_000
@@ -42,13 +42,13 @@ class Report:
         refuse_existing(self.out)
         if find_spec("matplotlib") is None:
             raise MissingPackage("a report needs the package matplotlib. Try: pip install 'diffclone[report]'.")
-        from diffclone.reports.report import report
+        from diffclone.reports.report import build_report
 
-        films = [] if self.videos is None else read_films(self.videos)
+        videos = [] if self.videos is None else read_videos(self.videos)
         records = [record for path in self.records for record in Record.read_all(path)]
         files = Reproduce(("all",), source=self.source, data=self.data).options().files
         shown = sheets(list(EXPERIMENTS.values()), records, self.source, files)
-        write_all(self.out, report(shown, films=films))
+        write_all(self.out, build_report(shown, videos=videos))
         print_message(f"wrote {self.out / 'index.html'}")
 
 
@@ -61,13 +61,13 @@ def write_all(folder: Path, files: dict[str, bytes]) -> None:
             path.write_bytes(content)
 
 
-def read_films(folder: Path) -> list[Film]:
+def read_videos(folder: Path) -> list[Video]:
     """Of the tasks, in their order."""
     if not folder.is_dir():
         raise InvalidFile(f"no such folder: {folder}.")
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        if path.suffix.removeprefix(".") not in MEDIA:
+        if path.suffix.removeprefix(".") not in MEDIA_TYPES:
             continue
         if path.stem not in TASKS:
             raise InvalidSettings(f"{path} is named after no task; tasks are {', '.join(TASKS)}.")
@@ -80,9 +80,9 @@ def read_films(folder: Path) -> list[Film]:
             )
         found[path.stem] = path
     if not found:
-        raise InvalidSettings(f"{folder} has no file named after a task and ending in {', '.join(MEDIA)}.")
+        raise InvalidSettings(f"{folder} has no file named after a task and ending in {', '.join(MEDIA_TYPES)}.")
     return [
-        Film(name, task.summary, MEDIA[found[name].suffix.removeprefix(".")], found[name].read_bytes())
+        Video(name, task.summary, MEDIA_TYPES[found[name].suffix.removeprefix(".")], found[name].read_bytes())
         for name, task in TASKS.items()
         if name in found
     ]
