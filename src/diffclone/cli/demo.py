@@ -1,6 +1,5 @@
 """The main job on one task: train BC and DBC, compare them on the same starts, write a page."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
