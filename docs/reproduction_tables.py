@@ -10,7 +10,7 @@ from pathlib import Path
 
 from diffclone.experiments import EXPERIMENTS
 from diffclone.experiments.compare import sheets
-from diffclone.experiments.sheet import Sheet, Verdict
+from diffclone.experiments.results import ResultTable, Verdict
 from diffclone.records import Record
 from diffclone.reports.summary import (
     cells_with_verdict,
@@ -27,7 +27,7 @@ FILES = "reproduction*.jsonl"
 
 
 @cache
-def reproduced() -> tuple[Sheet, ...]:
+def reproduced() -> tuple[ResultTable, ...]:
     """Every experiment."""
     records = [record for path in sorted(RECORDS.glob(FILES)) for record in Record.read_all(path)]
     return tuple(sheets(list(EXPERIMENTS.values()), records, "ours"))

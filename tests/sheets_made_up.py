@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from diffclone.experiments.sheet import Compared, Printed, Sheet, Value, Verdict
+from diffclone.experiments.results import ComparedCell, MeasuredValue, PrintedValue, ResultTable, Verdict
 from diffclone.records import Record
 
 METHODS = ("BC", "Implicit BC", "Diffusion Policy", "DBC")
@@ -41,35 +41,35 @@ def cell(
     note: str | None = None,
     quick: bool = False,
     number: int = 0,
-) -> Compared:
+) -> ComparedCell:
     """With an interval of a tenth; the verdict follows from the means, where none is given."""
     value = None
     if mean is not None:
-        value = Value(
+        value = MeasuredValue(
             mean, 0.9 * mean, 1.1 * mean, 5, 100, record("evaluation", quick=quick, number=number, task=column)
         )
     by = None if mean is None or printed is None else mean - printed
     if verdict is None:
         near = by is not None and abs(by) < 2
         verdict = "not printed" if by is None else "agrees" if near else "better" if by > 0 else "short"
-    shown = None if printed is None else Printed(printed, 2.5, 3, note)
-    return Compared(row, column, unit, value, shown, verdict, by, reason)
+    shown = None if printed is None else PrintedValue(printed, 2.5, 3, note)
+    return ComparedCell(row, column, unit, value, shown, verdict, by, reason)
 
 
 def sheet(
     name: str,
-    cells: Sequence[Compared] = (),
+    cells: Sequence[ComparedCell] = (),
     measured: Mapping[str, tuple[Record, ...]] | None = None,
     *,
     quick: bool = False,
     **changes: Any,
-) -> Sheet:
+) -> ResultTable:
     """Rows and columns in the order in which they are met."""
     rows = tuple(dict.fromkeys(cell.row for cell in cells))
     columns = tuple(dict.fromkeys(cell.column for cell in cells))
     about = f"What of {name}?"
     given: dict[str, Any] = {"title": f"About {name}", "about": about, "source": "ours", "settings": {"a": "b"}}
-    return Sheet(
+    return ResultTable(
         name=name,
         rows=rows,
         columns=columns,
@@ -80,7 +80,9 @@ def sheet(
     )
 
 
-def grid(rows: Sequence[str], columns: Sequence[str], *, unit: str = "success", quick: bool = False) -> list[Compared]:
+def grid(
+    rows: Sequence[str], columns: Sequence[str], *, unit: str = "success", quick: bool = False
+) -> list[ComparedCell]:
     """A table whose numbers fall from left to right."""
     return [
         cell(r, c, 90.0 - 7 * y - 3 * x, 88.0 - 7 * y, unit=unit, quick=quick, number=10 * y + x)
@@ -118,7 +120,7 @@ def field() -> Record:
     )
 
 
-def fourteen(*, quick: bool = False) -> list[Sheet]:
+def fourteen(*, quick: bool = False) -> list[ResultTable]:
     """All of them, in the order of the registry."""
     levels = (0.0, 0.002, 0.01, 0.1)
     spiral = (paths("expert", 0.0), paths("BC", 0.01), paths("DM", 0.2))

@@ -22,10 +22,17 @@ from diffclone.experiments.derive import combine
 from diffclone.experiments.execute import Place, Watch, do
 from diffclone.experiments.material import QUICK_PAIRS, Material
 from diffclone.experiments.measures import MEASURES
-from diffclone.experiments.plan import Job, chosen, narrowed, plan, seeds_of
+from diffclone.experiments.plan import Job, chosen, episodes_of, narrowed, plan, seeds_of
 from diffclone.experiments.pool import groups, parted
-from diffclone.experiments.sheet import Printed, Value
-from diffclone.experiments.spec import Arm, Cell, Data, Experiment, Measure, Source, episodes_of
+from diffclone.experiments.results import MeasuredValue, PrintedValue
+from diffclone.experiments.specification import (
+    DataChanges,
+    Experiment,
+    Measurement,
+    SettingsSource,
+    TableCell,
+    Variant,
+)
 from diffclone.experiments.subject import Subject
 from diffclone.experiments.values import read_error
 from diffclone.fit import FitOptions, fit
@@ -39,7 +46,7 @@ from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
 from diffclone.training.runs import Run, train_run
 
-SOURCES: tuple[Source, ...] = ("ours", "paper", "release")
+SOURCES: tuple[SettingsSource, ...] = ("ours", "paper", "release")
 FOURTEEN = [
     "main-table",
     "multimodality",
@@ -56,21 +63,21 @@ FOURTEEN = [
     "pixels",
     "gradient-field",
 ]
-BC = Cell("BC", "success", Arm("spiral", "bc"), options={"start_noise": 0.01})
-DBC = Cell("DBC", "success", Arm("spiral", "dbc"), options={"start_noise": 0.01})
+BC = TableCell("BC", "success", Variant("spiral", "bc"), options={"start_noise": 0.01})
+DBC = TableCell("DBC", "success", Variant("spiral", "dbc"), options={"start_noise": 0.01})
 ONCE, SMALL = Training(updates=1), Network(width=8, depth=1)
 TINY = Experiment("tiny", "Tiny", "Of the test.", cells=(BC, DBC))
 
 
-def arms(experiment: Experiment) -> list[tuple[Arm, Any]]:
+def arms(experiment: Experiment) -> list[tuple[Variant, Any]]:
     """Each arm with the members that are asked for."""
-    measured = [(m.arm, m.where) for m in experiment.measures if m.arm is not None]
-    return [*((cell.arm, cell.where) for cell in experiment.cells), *measured]
+    measured = [(m.variant, m.select) for m in experiment.measurements if m.variant is not None]
+    return [*((cell.variant, cell.select) for cell in experiment.cells), *measured]
 
 
 def printed_paths(experiment: Experiment) -> list[str]:
-    entries = (*experiment.cells, *experiment.measures, *experiment.derived)
-    return [entry.printed for entry in entries if entry.printed is not None]
+    entries = (*experiment.cells, *experiment.measurements, *experiment.derived)
+    return [entry.paper_key for entry in entries if entry.paper_key is not None]
 
 
 def numbers(table: dict[str, Any], path: str = "") -> Iterator[str]:
@@ -82,12 +89,12 @@ def numbers(table: dict[str, Any], path: str = "") -> Iterator[str]:
             yield f"{path}{key}"
 
 
-def played(cell: Cell, options: Options, **changes: Any) -> Record:
+def played(cell: TableCell, options: Options, **changes: Any) -> Record:
     """What playing a cell would give."""
-    seeds, count = seeds_of(options), options.episodes or episodes_of(cell.arm.task)
-    data = Material(options).real(cell.arm.task, cell.arm.data)
+    seeds, count = seeds_of(options), options.episodes or episodes_of(cell.variant.task)
+    data = Material(options).real(cell.variant.task, cell.variant.data)
     results = {
-        "task": cell.arm.task,
+        "task": cell.variant.task,
         "protocol": "fixed",
         "starts": "evaluation",
         "options": dict(cell.options),
@@ -99,8 +106,8 @@ def played(cell: Cell, options: Options, **changes: Any) -> Record:
     }
     record = Record(
         kind="evaluation",
-        settings=to_dict(method_of(cell.arm, options.source, quick=options.quick), METHODS, GUIDES),
-        members=[{"seed": seed, **cell.where} for seed in seeds],
+        settings=to_dict(method_of(cell.variant, options.source, quick=options.quick), METHODS, GUIDES),
+        members=[{"seed": seed, **cell.select} for seed in seeds],
         data={"fingerprint": data.fingerprint, "meta": {}},
         results=results | changes.pop("results", {}),
         device="cpu",
@@ -124,7 +131,7 @@ def test_a_spec_names_what_there_is(name: str) -> None:
     assert experiment.name == name
     assert experiment.title
     assert experiment.about
-    assert experiment.cells or experiment.measures
+    assert experiment.cells or experiment.measurements
     for source in SOURCES:
         for arm, where in arms(experiment):
             method = method_of(arm, source)
@@ -133,13 +140,13 @@ def test_a_spec_names_what_there_is(name: str) -> None:
             assert all(value in arm.vary[field] for field, value in where.items())
             assert dataclasses.is_dataclass(method)
     for cell in experiment.cells:
-        assert TASKS[cell.arm.task].check(cell.options) == cell.options
-    for measure in experiment.measures:
+        assert TASKS[cell.variant.task].check(cell.options) == cell.options
+    for measure in experiment.measurements:
         assert measure.kind in MEASURES
-        assert (measure.arm is None) != (measure.task is None)
+        assert (measure.variant is None) != (measure.task is None)
     places = [(cell.row, cell.column) for cell in experiment.cells]
     assert len({*places}) == len(places)
-    assert len({(m.kind, m.label) for m in experiment.measures}) == len(experiment.measures)
+    assert len({(m.kind, m.label) for m in experiment.measurements}) == len(experiment.measurements)
     for path in printed_paths(experiment):
         assert read_printed(path) is not None
 
@@ -152,14 +159,14 @@ def test_all_that_the_paper_prints_of_an_experiment_is_shown() -> None:
 
 
 def test_whose_settings_are_taken() -> None:
-    assert preset_of(Arm("maze", "dbc"), "ours") == "maze/dbc/best"
-    assert preset_of(Arm("walker", "dbc"), "ours") == "walker/dbc/brief"
-    assert preset_of(Arm("maze", "dbc", preset="brief"), "ours") == "maze/dbc/brief"
-    assert preset_of(Arm("maze", "dbc", preset="brief"), "paper") == "maze/dbc/paper"
-    assert preset_of(Arm("maze", "dbc", guide="gan", preset="paper"), "ours") == "maze/dbc/paper-gan"
-    assert preset_of(Arm("maze", "dbc"), "release") == "maze/dbc/release"
-    assert preset_of(Arm("maze", "ibc"), "release") == "maze/ibc/paper"
-    assert preset_of(Arm("spiral", "bc"), "paper") == "spiral/bc/brief"
+    assert preset_of(Variant("maze", "dbc"), "ours") == "maze/dbc/best"
+    assert preset_of(Variant("walker", "dbc"), "ours") == "walker/dbc/brief"
+    assert preset_of(Variant("maze", "dbc", preset="brief"), "ours") == "maze/dbc/brief"
+    assert preset_of(Variant("maze", "dbc", preset="brief"), "paper") == "maze/dbc/paper"
+    assert preset_of(Variant("maze", "dbc", guide="gan", preset="paper"), "ours") == "maze/dbc/paper-gan"
+    assert preset_of(Variant("maze", "dbc"), "release") == "maze/dbc/release"
+    assert preset_of(Variant("maze", "ibc"), "release") == "maze/ibc/paper"
+    assert preset_of(Variant("spiral", "bc"), "paper") == "spiral/bc/brief"
 
 
 def test_what_was_done_is_not_done_again() -> None:
@@ -167,7 +174,7 @@ def test_what_was_done_is_not_done_again() -> None:
     assert to_play(plan([TINY], options, [])) == 2
     done = [played(BC, options)]
     (left,) = plan([TINY], options, done)
-    assert left.arm == DBC.arm
+    assert left.variant == DBC.variant
     assert plan([TINY], options, [*done, played(DBC, options)]) == []
 
 
@@ -226,8 +233,8 @@ def test_a_record_of_plain_commands_counts(tmp_path: Path, diffclone: Command) -
 
 
 def test_members_of_a_stack_are_the_same_as_those_trained_apart() -> None:
-    stacked = Cell("3", "", Arm("maze", "dbc", vary={"coefficient": (0.0, 3.0)}), where={"coefficient": 3.0})
-    apart = Cell("3", "", Arm("maze", "dbc", change={"coefficient": 3.0}))
+    stacked = TableCell("3", "", Variant("maze", "dbc", vary={"coefficient": (0.0, 3.0)}), select={"coefficient": 3.0})
+    apart = TableCell("3", "", Variant("maze", "dbc", overrides={"coefficient": 3.0}))
     options = Options()
     assert content_of(played(stacked, options)) == cell_content(apart, options, Material(options))
     both = Experiment("both", "Both", "Of the test.", cells=(stacked, dataclasses.replace(apart, row="apart")))
@@ -241,7 +248,7 @@ def test_settings_from_before_a_field_was_added_count() -> None:
 
 
 def test_generated_pairs_are_known_by_how_they_are_made() -> None:
-    cell = Cell("both", "success", Arm("maze", "bc", data=Data(generated=1.0)))
+    cell = TableCell("both", "success", Variant("maze", "bc", data=DataChanges(generated=1.0)))
     options = Options()
     wanted = cell_content(cell, options, Material(options))
     assert wanted.data["steps"] == TASKS["maze"].demonstrations().num_steps
@@ -272,7 +279,7 @@ def test_only_some_tasks_and_methods() -> None:
     assert not chosen("walker", "bc", ("maze", "bc"))
     assert not chosen("maze", None, ("bc",))
     narrow = narrowed(EXPERIMENTS["inference"], ("dbc", "ibc"))
-    assert [measure.label for measure in narrow.measures] == ["Implicit BC", "DBC"]
+    assert [measure.label for measure in narrow.measurements] == ["Implicit BC", "DBC"]
     assert [entry.row for entry in narrow.derived] == ["DBC over Implicit BC"]
     (job,) = plan([EXPERIMENTS["main-table"]], Options(only=("maze", "bc")), [])
     assert job.preset == "maze/bc/best"
@@ -301,7 +308,7 @@ def test_costs_are_of_rates_measured_before_where_there_are_any() -> None:
     bc, dbc = costs(jobs, [], "cpu")
     assert not bc.measured
     assert dbc.seconds > sum(jobs[1].stages.values()) / UPDATES["cpu"]
-    settings = to_dict(method_of(BC.arm, "ours"), METHODS, GUIDES)
+    settings = to_dict(method_of(BC.variant, "ours"), METHODS, GUIDES)
     training = Record("training", settings, [], {}, {}, "cpu", seconds=10.0)
     evaluation = Record("evaluation", settings, [], {}, {"task": "spiral", "episodes_per_second": 50.0}, "cpu", 1.0)
     (known, _) = costs(jobs, [training, evaluation], "cpu")
@@ -338,7 +345,7 @@ def test_a_failure_is_recorded_and_the_rest_go_on(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(executing, "evaluate", evaluate)
     again = plan([TINY], options, made)
-    assert [job.arm for job in again] == [BC.arm], "what failed is tried again, and nothing else"
+    assert [job.variant for job in again] == [BC.variant], "what failed is tried again, and nothing else"
     more = work(again, options, tmp_path)
     assert [record.kind for record in more] == ["evaluation"], "the training was finished"
     (sheet,) = sheets([TINY], [*made, *more])
@@ -384,25 +391,25 @@ def test_an_interrupted_job_goes_on_where_it_stopped(tmp_path: Path) -> None:
 # What came out.
 
 
-def value(mean: float, half: float, *, quick: bool = False) -> Value:
-    return Value(mean, mean - half, mean + half, 5, 100, played(BC, Options(quick=quick)))
+def value(mean: float, half: float, *, quick: bool = False) -> MeasuredValue:
+    return MeasuredValue(mean, mean - half, mean + half, 5, 100, played(BC, Options(quick=quick)))
 
 
 def test_the_rule_of_verdicts() -> None:
-    printed = Printed(95.4, 1.7, 3)
+    printed = PrintedValue(95.4, 1.7, 3)
     assert half_width(printed) == pytest.approx(4.302652729696142 * 1.7 / math.sqrt(3))  # 4.223
     # √(1.2² + 4.223²) = 4.390
     assert verdict_of(value(91.1, 1.2), printed, "success") == "agrees"
     assert verdict_of(value(90.9, 1.2), printed, "success") == "short"
     assert verdict_of(value(99.9, 1.2), printed, "success") == "better"
-    assert verdict_of(value(0.03, 0.001), Printed(0.02, None, None), "mse") == "short"
-    assert verdict_of(value(0.01, 0.001), Printed(0.02, None, None), "mse") == "better"
-    assert verdict_of(value(0.0205, 0.001), Printed(0.02, None, None), "mse") == "agrees"
-    assert verdict_of(value(20.0, 1.0), Printed(26.1, None, None), "drop") == "better"
+    assert verdict_of(value(0.03, 0.001), PrintedValue(0.02, None, None), "mse") == "short"
+    assert verdict_of(value(0.01, 0.001), PrintedValue(0.02, None, None), "mse") == "better"
+    assert verdict_of(value(0.0205, 0.001), PrintedValue(0.02, None, None), "mse") == "agrees"
+    assert verdict_of(value(20.0, 1.0), PrintedValue(26.1, None, None), "drop") == "better"
 
 
 def test_verdicts_of_what_cannot_be_compared() -> None:
-    printed = Printed(95.4, 1.7, 3)
+    printed = PrintedValue(95.4, 1.7, 3)
     good = judged("r", "c", "success", value(99.9, 1.2), printed, None)
     assert (good.verdict, good.by) == ("better", pytest.approx(4.5))
     quick = judged("r", "c", "success", value(99.9, 1.2, quick=True), printed, None)
@@ -414,11 +421,11 @@ def test_verdicts_of_what_cannot_be_compared() -> None:
     assert (failed.verdict, failed.reason) == ("failed", "no such package")
     # A ratio says something about demonstrations, and the bundled ones are not the paper's, whatever it is.
     ratio = value(0.33, 0.01)
-    assert judged("r", "c", "ratio", ratio, Printed(0.331, None, None), None).verdict == "not comparable"
+    assert judged("r", "c", "ratio", ratio, PrintedValue(0.331, None, None), None).verdict == "not comparable"
     theirs = dataclasses.replace(
         ratio, record=dataclasses.replace(ratio.record, data={"fingerprint": "of another file"})
     )
-    assert judged("r", "c", "ratio", theirs, Printed(0.331, None, None), None).verdict == "agrees"
+    assert judged("r", "c", "ratio", theirs, PrintedValue(0.331, None, None), None).verdict == "agrees"
 
 
 def test_derived_numbers() -> None:
@@ -469,7 +476,7 @@ def test_the_largest_record_is_shown_then_the_newest() -> None:
 
 
 def test_success_is_in_percent_and_returns_are_as_they_are() -> None:
-    runner = Cell("BC", "Walker", Arm("walker", "bc"), printed="main-table.walker.bc")
+    runner = TableCell("BC", "Walker", Variant("walker", "bc"), paper_key="main-table.walker.bc")
     experiment = Experiment("one", "One", "Of the test.", cells=(BC, runner))
     (sheet,) = sheets([experiment], [played(BC, Options()), played(runner, Options())])
     success, returns = sheet.cells
@@ -490,10 +497,11 @@ def test_errors_have_an_interval_over_seeds() -> None:
 
 def test_failures_of_measures_are_told_apart() -> None:
     experiment, options = EXPERIMENTS["noise-injection"], Options()
-    contents = [measure_content(experiment.name, m, options, Material(options)).key for m in experiment.measures]
+    contents = [measure_content(experiment.name, m, options, Material(options)).key for m in experiment.measurements]
     assert len({*contents}) == len(contents)
     assert (
-        Found([]).reason(measure_content("x", Measure("field", "x", task="maze"), options, Material(options))) is None
+        Found([]).reason(measure_content("x", Measurement("field", "x", task="maze"), options, Material(options)))
+        is None
     )
 
 
@@ -676,4 +684,4 @@ def test_every_experiment_runs_in_quick(name: str, tmp_path: Path, diffclone: Co
     absent = {cell["reason"] for cell in sheet["cells"] if cell["ours"] is None}
     assert absent <= {"of nothing, 0"}
     count = sum(len(records) for records in sheet["measured"].values())
-    assert count == len(EXPERIMENTS[name].measures)
+    assert count == len(EXPERIMENTS[name].measurements)

@@ -13,8 +13,8 @@ from diffclone.cli.report import LARGEST, read_videos, write_all
 from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.experiments import EXPERIMENTS
 from diffclone.experiments.derive import derive
-from diffclone.experiments.sheet import Compared, Sheet
-from diffclone.experiments.spec import Derived
+from diffclone.experiments.results import ComparedCell, ResultTable
+from diffclone.experiments.specification import DerivedCell
 from diffclone.records import Record
 from diffclone.reports.curves import lines_of, number_in
 from diffclone.reports.report import build_report, draw_figures, report_page
@@ -63,7 +63,7 @@ class Seen(HTMLParser):
             assert self.open.pop() == tag
 
 
-def page_of(*sheets: Sheet, videos: tuple[Video, ...] = ()) -> str:
+def page_of(*sheets: ResultTable, videos: tuple[Video, ...] = ()) -> str:
     """Without the files beside it, which take longer."""
     return report_page(sheets, {sheet.name: draw_figures(sheet) for sheet in sheets}, videos)
 
@@ -370,10 +370,10 @@ def test_what_the_paper_says_against_itself_is_listed_with_its_places() -> None:
         cell("DBC", "1", 90.0, 99.5, note="elsewhere 99.4"),
         cell("DBC", "2", 60.0, 73.5, note="elsewhere 99.4"),
     ]
-    unit, value, printed = derive(Derived("BC", "drop", "drop", ("BC", "1"), ("BC", "2")), cells, None)
+    unit, value, printed = derive(DerivedCell("BC", "drop", "drop", ("BC", "1"), ("BC", "2")), cells, None)
     assert printed is not None
     assert printed.note
-    drop = Compared("BC", "drop", unit, value, printed, "agrees", None)
+    drop = ComparedCell("BC", "drop", unit, value, printed, "agrees", None)
     made = sheet("generalization", [*cells, drop], title="Far")
     assert list_contradictions([made]) == {"elsewhere 99.4": ["Far, DBC, 1", "Far, DBC, 2"]}
 

@@ -12,7 +12,7 @@ from diffclone.cli.reproduce import Reproduce
 from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage
 from diffclone.experiments import EXPERIMENTS
 from diffclone.experiments.compare import sheets
-from diffclone.experiments.spec import Source
+from diffclone.experiments.specification import SettingsSource
 from diffclone.files import create_path, refuse_existing
 from diffclone.records import Record
 from diffclone.reports.videos import MEDIA_TYPES, Video
@@ -30,7 +30,7 @@ class Report:
     """Files of Records, as `diffclone reproduce` writes them."""
     out: Path = Path("report")
     """A new folder: index.html, tables/ (Markdown and LaTeX), figures/ (SVG and PDF)."""
-    source: Source = "ours"
+    source: SettingsSource = "ours"
     """Whose settings: ours, what the paper prints, or the released code's."""
     data: tuple[str, ...] = ()
     """Demonstrations that are not the bundled ones, as TASK=FILE: those that `reproduce` was given."""

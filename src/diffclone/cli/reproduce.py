@@ -18,8 +18,8 @@ from diffclone.experiments.cost import costs
 from diffclone.experiments.execute import Place
 from diffclone.experiments.plan import Job, narrowed, plan
 from diffclone.experiments.pool import run_all
-from diffclone.experiments.sheet import Compared, Sheet
-from diffclone.experiments.spec import Source
+from diffclone.experiments.results import ComparedCell, ResultTable
+from diffclone.experiments.specification import SettingsSource
 from diffclone.fit import choose_device
 from diffclone.records import Record
 from diffclone.tasks import TASKS
@@ -45,7 +45,7 @@ class Reproduce:
     """A member; by default 100, 30 for cheetah and walker, 20 for car-racing."""
     quick: bool = False
     """Two seeds, two episodes, hardly any training: shows that everything works. Marked, and never compared."""
-    source: Source = "ours"
+    source: SettingsSource = "ours"
     """Whose settings: ours (best where a task has it, else brief), the paper's, or the released code's."""
     data: tuple[str, ...] = ()
     """Demonstrations that are not the bundled ones, as TASK=FILE."""
@@ -142,7 +142,7 @@ def describe(job: Job) -> dict[str, Any]:
     return {"name": job.name, "members": members, "updates": updates or "–", "episodes": played, "measures": measures}
 
 
-def show_sheet(sheet: Sheet) -> None:
+def show_sheet(sheet: ResultTable) -> None:
     """A table of an experiment."""
     mark = " (quick: says nothing about the methods)" if sheet.quick else ""
     rows = [
@@ -162,7 +162,7 @@ def number(value: float, unit: str) -> str:
     return f"{value:.{DIGITS[unit]}f}"
 
 
-def shown_ours(cell: Compared) -> str:
+def shown_ours(cell: ComparedCell) -> str:
     """Mean and interval."""
     if cell.ours is None:
         return "–"
@@ -172,14 +172,14 @@ def shown_ours(cell: Compared) -> str:
     return f"{write(cell.ours.mean)} ({write(cell.ours.low)} … {write(cell.ours.high)})"
 
 
-def counted(cell: Compared) -> str:
+def counted(cell: ComparedCell) -> str:
     """What it is over."""
     if cell.ours is None:
         return "–"
     return f"{cell.ours.seeds} × {cell.ours.episodes}" if cell.ours.episodes else str(cell.ours.seeds)
 
 
-def shown_printed(cell: Compared) -> str:
+def shown_printed(cell: ComparedCell) -> str:
     """Mean and standard deviation."""
     if cell.printed is None:
         return "–"
@@ -187,7 +187,7 @@ def shown_printed(cell: Compared) -> str:
     return f"{number(cell.printed.mean, cell.unit)}{spread}"
 
 
-def shown_verdict(cell: Compared) -> str:
+def shown_verdict(cell: ComparedCell) -> str:
     """In words."""
     by = "" if cell.by is None else f" by {cell.by:+.{DIGITS[cell.unit]}f}"
     why = f": {cell.reason}" if cell.reason else ""

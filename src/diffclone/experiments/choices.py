@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 from diffclone.experiments.presets import PRESETS
-from diffclone.experiments.spec import Arm, Source
+from diffclone.experiments.specification import SettingsSource, Variant
 from diffclone.methods import DBC, IBC, DiffusionPolicy
 from diffclone.model import Method
 
-ORDER: dict[Source, tuple[str, ...]] = {
+ORDER: dict[SettingsSource, tuple[str, ...]] = {
     "ours": ("best", "brief"),
     "paper": ("paper", "brief"),
     "release": ("release", "paper", "brief"),
@@ -24,7 +24,7 @@ QUICK_UPDATES, QUICK_SEEDS, QUICK_EPISODES = 64, 2, 2
 class Options:
     """How experiments are run."""
 
-    source: Source = "ours"
+    source: SettingsSource = "ours"
     seeds: int = 5
     episodes: int | None = None
     """A member; none for `episodes_of` the task."""
@@ -36,7 +36,7 @@ class Options:
     """Demonstrations by task, where they are not the bundled ones."""
 
 
-def preset_of(arm: Arm, source: Source) -> str:
+def preset_of(arm: Variant, source: SettingsSource) -> str:
     """The name of the settings in PRESETS."""
     wanted = (arm.preset,) if arm.preset and source == "ours" else ORDER[source]
     suffix = f"-{arm.guide}" if arm.guide else ""
@@ -44,9 +44,9 @@ def preset_of(arm: Arm, source: Source) -> str:
     return next((name for name in names if name in PRESETS), names[-1])
 
 
-def method_of(arm: Arm, source: Source, *, quick: bool = False) -> Method[Any]:
+def method_of(arm: Variant, source: SettingsSource, *, quick: bool = False) -> Method[Any]:
     """Its settings."""
-    method = replace(PRESETS[preset_of(arm, source)].method, **arm.change)
+    method = replace(PRESETS[preset_of(arm, source)].method, **arm.overrides)
     return shortened(method) if quick else method
 
 

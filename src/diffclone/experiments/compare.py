@@ -21,8 +21,8 @@ from diffclone.experiments.content import Content, Found, cell_content, measure_
 from diffclone.experiments.derive import derive
 from diffclone.experiments.material import Material
 from diffclone.experiments.paper import paper
-from diffclone.experiments.sheet import Compared, Printed, Sheet, Value, Verdict
-from diffclone.experiments.spec import Cell, Experiment, Measure, Source
+from diffclone.experiments.results import ComparedCell, MeasuredValue, PrintedValue, ResultTable, Verdict
+from diffclone.experiments.specification import Experiment, Measurement, SettingsSource, TableCell
 from diffclone.experiments.values import table_values
 from diffclone.records import Record
 from diffclone.tasks import TASKS
@@ -37,50 +37,52 @@ OTHER_MACHINE = ("episodes/s", "ms")
 def sheets(
     experiments: Sequence[Experiment],
     records: Sequence[Record],
-    source: Source = "ours",
+    source: SettingsSource = "ours",
     files: Mapping[str, str] | None = None,
-) -> list[Sheet]:
+) -> list[ResultTable]:
     """One an experiment. Quick Records stand in where there are no others."""
     found = Found(records)
     return [sheet(experiment, found, source, files or {}) for experiment in experiments]
 
 
-def sheet(experiment: Experiment, found: Found, source: Source, files: Mapping[str, str]) -> Sheet:
+def sheet(experiment: Experiment, found: Found, source: SettingsSource, files: Mapping[str, str]) -> ResultTable:
     """One."""
     ways = [Options(source=source, quick=quick, files=files) for quick in (False, True)]
     materials = [Material(options) for options in ways]
 
-    def cell_contents(cell: Cell) -> list[Content]:
+    def cell_contents(cell: TableCell) -> list[Content]:
         return [cell_content(cell, options, material) for options, material in zip(ways, materials, strict=True)]
 
-    def measure_contents(measure: Measure) -> list[Content]:
+    def measure_contents(measure: Measurement) -> list[Content]:
         pairs = zip(ways, materials, strict=True)
         return [measure_content(experiment.name, measure, options, material) for options, material in pairs]
 
-    compared: list[Compared] = []
+    compared: list[ComparedCell] = []
     for cell in experiment.cells:
         record, why = best(found, cell_contents(cell))
-        compared += compare_all(cell.row, cell.column, cell.arm.task, "evaluation", cell.printed, record, why)
+        compared += compare_all(cell.row, cell.column, cell.variant.task, "evaluation", cell.paper_key, record, why)
     measured: dict[str, list[Record]] = {}
-    for measure in experiment.measures:
+    for measure in experiment.measurements:
         record, why = best(found, measure_contents(measure))
         measured.setdefault(measure.kind, [])
         if record is not None:
             measured[measure.kind].append(record)
-        task = measure.arm.task if measure.arm else str(measure.task)
-        compared += compare_all(measure.label, "", task, measure.kind, measure.printed, record, why)
+        task = measure.variant.task if measure.variant else str(measure.task)
+        compared += compare_all(measure.label, "", task, measure.kind, measure.paper_key, record, why)
     for entry in experiment.derived:
-        unit, ours, printed = derive(entry, compared, read_printed(entry.printed))
+        unit, ours, printed = derive(entry, compared, read_printed(entry.paper_key))
         of = [cell for cell in compared if (cell.row, cell.column) in (entry.first, entry.second)]
         if ours is None and all(cell.ours for cell in of):
-            undefined = Compared(entry.row, entry.column, unit, None, printed, "not comparable", None, "of nothing, 0")
+            undefined = ComparedCell(
+                entry.row, entry.column, unit, None, printed, "not comparable", None, "of nothing, 0"
+            )
             compared.append(undefined)
             continue
         why = next((cell.reason for cell in of if cell.ours is None and cell.reason), None)
         compared.append(judged(entry.row, entry.column, unit, ours, printed, why))
     every = [record for records in measured.values() for record in records]
     every += [cell.ours.record for cell in compared if cell.ours]
-    return Sheet(
+    return ResultTable(
         name=experiment.name,
         title=experiment.title,
         about=experiment.about,
@@ -91,7 +93,7 @@ def sheet(experiment: Experiment, found: Found, source: Source, files: Mapping[s
         measured={kind: tuple(records) for kind, records in measured.items()},
         quick=any(record.quick for record in every),
         settings={
-            **experiment.chosen,
+            **experiment.choices,
             "rule": "Agrees: the 95 % interval of the difference, from our interval and the paper's standard deviation "
             "over three seeds, holds 0.",
         },
@@ -107,7 +109,7 @@ def best(found: Found, contents: Sequence[Content]) -> tuple[Record | None, str 
 
 def compare_all(
     row: str, column: str, task: str, kind: str, path: str | None, record: Record | None, why: str | None
-) -> list[Compared]:
+) -> list[ComparedCell]:
     """The numbers of a Record; one at least if the paper prints one, or if it is a cell of a table."""
     printed = read_printed(path)
     return [
@@ -116,21 +118,23 @@ def compare_all(
     ]
 
 
-def judged(row: str, column: str, unit: str, ours: Value | None, printed: Printed | None, why: str | None) -> Compared:
+def judged(
+    row: str, column: str, unit: str, ours: MeasuredValue | None, printed: PrintedValue | None, why: str | None
+) -> ComparedCell:
     """With its verdict."""
     if ours is None:
         verdict: Verdict = "failed" if why else "not run"
-        return Compared(row, column, unit, None, printed, verdict, None, why)
+        return ComparedCell(row, column, unit, None, printed, verdict, None, why)
     if printed is None:
-        return Compared(row, column, unit, ours, None, "not printed", None)
+        return ComparedCell(row, column, unit, ours, None, "not printed", None)
     by = ours.mean - printed.mean
     if ours.record.quick:
-        return Compared(row, column, unit, ours, printed, "not comparable", None, "a shortened run")
+        return ComparedCell(row, column, unit, ours, printed, "not comparable", None, "a shortened run")
     if unit in OTHER_MACHINE:
-        return Compared(row, column, unit, ours, printed, "not comparable", by, "of another machine")
+        return ComparedCell(row, column, unit, ours, printed, "not comparable", by, "of another machine")
     if unit == "ratio" and is_bundled(ours.record):
-        return Compared(row, column, unit, ours, printed, "not comparable", by, "of other demonstrations")
-    return Compared(row, column, unit, ours, printed, verdict_of(ours, printed, unit), by)
+        return ComparedCell(row, column, unit, ours, printed, "not comparable", by, "of other demonstrations")
+    return ComparedCell(row, column, unit, ours, printed, verdict_of(ours, printed, unit), by)
 
 
 def is_bundled(record: Record) -> bool:
@@ -138,7 +142,7 @@ def is_bundled(record: Record) -> bool:
     return record.data.get("fingerprint") == TASKS[record.results["task"]].demonstrations().fingerprint
 
 
-def verdict_of(ours: Value, printed: Printed, unit: str) -> Verdict:
+def verdict_of(ours: MeasuredValue, printed: PrintedValue, unit: str) -> Verdict:
     """By the rule on top."""
     by = ours.mean - printed.mean
     if abs(by) <= math.hypot((ours.high - ours.low) / 2, half_width(printed)):
@@ -146,12 +150,12 @@ def verdict_of(ours: Value, printed: Printed, unit: str) -> Verdict:
     return "better" if (by > 0) != (unit in LESS_IS_BETTER) else "short"
 
 
-def half_width(printed: Printed) -> float:
+def half_width(printed: PrintedValue) -> float:
     """h′."""
     return T_OF_THREE * (printed.sd or 0.0) / math.sqrt(printed.seeds or PAPER_SEEDS)
 
 
-def read_printed(path: str | None) -> Printed | None:
+def read_printed(path: str | None) -> PrintedValue | None:
     """A number of paper.toml."""
     if path is None:
         return None
@@ -159,6 +163,6 @@ def read_printed(path: str | None) -> Printed | None:
     for key in path.split("."):
         entry = entry[key]
     if not isinstance(entry, dict):
-        return Printed(float(entry), None, None)
+        return PrintedValue(float(entry), None, None)
     sd = entry.get("sd")
-    return Printed(float(entry["mean"]), sd, None if sd is None else PAPER_SEEDS, entry.get("note"))
+    return PrintedValue(float(entry["mean"]), sd, None if sd is None else PAPER_SEEDS, entry.get("note"))

@@ -9,14 +9,14 @@ from typing import Any, final
 from diffclone.errors import DiffcloneError
 from diffclone.experiments.choices import Options, method_of
 from diffclone.experiments.material import Material, identity_of
-from diffclone.experiments.spec import Arm, Cell, Data, Measure
+from diffclone.experiments.specification import DataChanges, Measurement, TableCell, Variant
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Method
 from diffclone.records import Record
 from diffclone.settings import from_dict, to_dict
 
-NOTHING = Data()
+NOTHING = DataChanges()
 """Nothing is done to the demonstrations."""
 
 
@@ -41,24 +41,24 @@ class Content:
         return json.dumps([self.kind, self.settings, self.data, self.about, self.quick], sort_keys=True)
 
 
-def cell_content(cell: Cell, options: Options, material: Material) -> Content:
+def cell_content(cell: TableCell, options: Options, material: Material) -> Content:
     """Of a number of a table."""
-    about = {"task": cell.arm.task, "options": dict(cell.options), "starts": "evaluation", "protocol": "fixed"}
-    settings, data = arm_content(cell.arm, cell.where, options, material)
+    about = {"task": cell.variant.task, "options": dict(cell.options), "starts": "evaluation", "protocol": "fixed"}
+    settings, data = arm_content(cell.variant, cell.select, options, material)
     return Content("evaluation", settings, data, about, options.quick)
 
 
-def measure_content(experiment: str, measure: Measure, options: Options, material: Material) -> Content:
+def measure_content(experiment: str, measure: Measurement, options: Options, material: Material) -> Content:
     """Of something else that is measured."""
     about = {"experiment": experiment, "label": measure.label, "measure": plain(dict(measure.settings))}
-    if measure.arm is None:
+    if measure.variant is None:
         return Content(measure.kind, None, material.identity(measure.task or "", NOTHING), about, options.quick)
-    settings, data = arm_content(measure.arm, measure.where, options, material)
+    settings, data = arm_content(measure.variant, measure.select, options, material)
     return Content(measure.kind, settings, data, about, options.quick)
 
 
 def arm_content(
-    arm: Arm, where: Mapping[str, float], options: Options, material: Material
+    arm: Variant, where: Mapping[str, float], options: Options, material: Material
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings and demonstrations."""
     method = to_dict(method_of(arm, options.source, quick=options.quick), METHODS, GUIDES)

@@ -37,7 +37,7 @@ def costs(jobs: Sequence[Job], records: Sequence[Record], device: str) -> list[C
 
 def cost(job: Job, records: Sequence[Record], device: str, *, with_parts: bool = True) -> Cost:
     """Training and playing; measures are short beside them."""
-    kind = None if job.arm is None else job.arm.method
+    kind = None if job.variant is None else job.variant.method
     trained = [
         updates(record.settings) / record.seconds
         for record in of_kind(records, "training", device)

@@ -10,8 +10,8 @@ Of what would be divided by 0 there is none.
 import math
 from collections.abc import Sequence
 
-from diffclone.experiments.sheet import Compared, Printed, Value
-from diffclone.experiments.spec import Derived
+from diffclone.experiments.results import ComparedCell, MeasuredValue, PrintedValue
+from diffclone.experiments.specification import DerivedCell
 from diffclone.records import Record
 
 Spread = tuple[float, float]
@@ -19,21 +19,21 @@ Spread = tuple[float, float]
 
 
 def derive(
-    entry: Derived, cells: Sequence[Compared], printed: Printed | None
-) -> tuple[str, Value | None, Printed | None]:
+    entry: DerivedCell, cells: Sequence[ComparedCell], printed: PrintedValue | None
+) -> tuple[str, MeasuredValue | None, PrintedValue | None]:
     """The unit, ours, and the paper's: as printed, or computed from what is."""
     place = {(cell.row, cell.column): cell for cell in cells}
     a, b = place[entry.first], place[entry.second]
-    unit = a.unit if entry.how == "difference" else entry.how
+    unit = a.unit if entry.operation == "difference" else entry.operation
     if printed is None and a.printed and b.printed:
-        mean, _ = combine(entry.how, (a.printed.mean, 0.0), (b.printed.mean, 0.0))
-        printed = Printed(mean, None, None, "computed from two printed numbers")
-    if a.ours is None or b.ours is None or not defined(entry.how, a.ours, b.ours):
+        mean, _ = combine(entry.operation, (a.printed.mean, 0.0), (b.printed.mean, 0.0))
+        printed = PrintedValue(mean, None, None, "computed from two printed numbers")
+    if a.ours is None or b.ours is None or not defined(entry.operation, a.ours, b.ours):
         return unit, None, printed
-    mean, half = combine(entry.how, spread(a.ours), spread(b.ours))
+    mean, half = combine(entry.operation, spread(a.ours), spread(b.ours))
     record = Record(
         kind="derived",
-        settings={"how": entry.how, "first": list(entry.first), "second": list(entry.second)},
+        settings={"how": entry.operation, "first": list(entry.first), "second": list(entry.second)},
         members=a.ours.record.members,
         data=a.ours.record.data,
         results={"value": mean, "half_width": half, "of": [a.ours.record.when, b.ours.record.when]},
@@ -44,15 +44,19 @@ def derive(
         when=max(a.ours.record.when, b.ours.record.when),
     )
     episodes = min(a.ours.episodes, b.ours.episodes)
-    return unit, Value(mean, mean - half, mean + half, min(a.ours.seeds, b.ours.seeds), episodes, record), printed
+    return (
+        unit,
+        MeasuredValue(mean, mean - half, mean + half, min(a.ours.seeds, b.ours.seeds), episodes, record),
+        printed,
+    )
 
 
-def defined(how: str, a: Value, b: Value) -> bool:
+def defined(how: str, a: MeasuredValue, b: MeasuredValue) -> bool:
     """Whether nothing is divided by 0."""
     return {"drop": a.mean, "difference": 1.0, "times": b.mean}[how] != 0
 
 
-def spread(value: Value) -> Spread:
+def spread(value: MeasuredValue) -> Spread:
     """Mean and half width."""
     return value.mean, (value.high - value.low) / 2
 

@@ -20,7 +20,7 @@ from diffclone.experiments.content import NOTHING
 from diffclone.experiments.material import Material
 from diffclone.experiments.measures import MEASURES
 from diffclone.experiments.plan import Job, Look, Play
-from diffclone.experiments.spec import Data
+from diffclone.experiments.specification import DataChanges
 from diffclone.experiments.subject import Subject
 from diffclone.fit import FitOptions, choose_device
 from diffclone.guides import GUIDES
@@ -107,10 +107,10 @@ class Work:
     def prepare(self) -> tuple[Demonstrations, Run | None]:
         """Demonstrations and, where the job has one, the training."""
         job, place, material = self.job, self.place, Material(self.options)
-        if job.arm is None or job.method is None:
+        if job.variant is None or job.method is None:
             return material.real(job.task, NOTHING), None
         path = place.out / "data" / f"{job.name}.npz"
-        demos = material.made(job.task, job.arm.data, path, place.device, place.cache, self.trained)
+        demos = material.made(job.task, job.variant.data, path, place.device, place.cache, self.trained)
         folder = place.out / "runs" / job.name
         before = Run(folder).finished
         run = train_run(
@@ -119,7 +119,7 @@ class Work:
             demos,
             FitOptions(
                 seeds=job.seeds,
-                vary=job.arm.vary,
+                vary=job.variant.vary,
                 device=place.device,
                 precision=begun_in(folder, place.precision),
                 cache=place.cache,
@@ -154,7 +154,7 @@ class Work:
         """Episodes of the chosen members."""
         assert run is not None, "what is played was trained"
         policy = run.policy(str(choose_device(self.place.device)))
-        policy = policy.choose(matching(policy, play.where))
+        policy = policy.choose(matching(policy, play.select))
         scores = evaluate(
             policy, self.job.task, episodes=play.episodes, progress=self.counted("playing"), **play.options
         )
@@ -177,10 +177,10 @@ class Work:
         """What a measure finds."""
         begun, job, wanted = time.monotonic(), self.job, look.measure
         policy = None if run is None else run.policy(str(choose_device(self.place.device)))
-        chosen = [] if policy is None else matching(policy, wanted.where)
+        chosen = [] if policy is None else matching(policy, wanted.select)
         clean = demos
-        if job.arm is not None:
-            clean = Material(self.options).real(job.task, Data(fraction=job.arm.data.fraction))
+        if job.variant is not None:
+            clean = Material(self.options).real(job.task, DataChanges(fraction=job.variant.data.fraction))
         progress = self.counted(wanted.kind)
         subject = Subject(job.task, wanted.settings, demos, clean, run, policy, chosen, self.options.quick, progress)
         measured = MEASURES[wanted.kind](subject)
@@ -197,7 +197,7 @@ class Work:
 
     def failure(self, wanted: Play | Look, demos: Demonstrations | None, why: str) -> Record:
         """A Record of what could not be done, with the content of what would have been."""
-        where = wanted.where if isinstance(wanted, Play) else wanted.measure.where
+        where = wanted.select if isinstance(wanted, Play) else wanted.measure.select
         settings = self.settings() if isinstance(wanted, Play) else {"method": self.settings()}
         return Record(
             kind="failure",

@@ -1,4 +1,4 @@
-"""What experiments measure beside scores. A kind of `Measure` each; one line in the registry."""
+"""What experiments measure beside scores. A kind of `Measurement` each; one line in the registry."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ import torch
 
 from diffclone.evaluation import evaluate
 from diffclone.experiments.diffusion_measures import field, reconstruction, samples
-from diffclone.experiments.multimodality import CLUSTERS, SEEDS, majority_ratios
+from diffclone.experiments.majority import CLUSTERS, SEEDS, majority_ratios
 from diffclone.experiments.subject import Measured, Subject, rounded
 from diffclone.files import read_lines
 from diffclone.policy import Policy

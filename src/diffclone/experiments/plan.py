@@ -10,7 +10,7 @@ from diffclone.errors import InvalidSettings
 from diffclone.experiments.choices import QUICK_EPISODES, QUICK_SEEDS, Options, method_of, preset_of
 from diffclone.experiments.content import Content, Found, cell_content, measure_content
 from diffclone.experiments.material import Material
-from diffclone.experiments.spec import Arm, Experiment, Measure, episodes_of
+from diffclone.experiments.specification import Experiment, Measurement, Variant
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Method
@@ -27,7 +27,7 @@ SHOWN = 32
 class Play:
     """Episodes to play."""
 
-    where: Mapping[str, float]
+    select: Mapping[str, float]
     options: Mapping[str, Any]
     episodes: int
     """A member."""
@@ -40,7 +40,7 @@ class Look:
     """Something to measure."""
 
     experiment: str
-    measure: Measure
+    measure: Measurement
     content: Content
 
 
@@ -52,7 +52,7 @@ class Job:
     name: str
     """Of its folder."""
     task: str
-    arm: Arm | None
+    variant: Variant | None
     preset: str | None
     method: Method[Any] | None
     seeds: tuple[int, ...]
@@ -68,7 +68,7 @@ class Job:
     def members(self) -> int:
         """Trained together."""
         count = len(self.seeds)
-        for values in self.arm.vary.values() if self.arm else ():
+        for values in self.variant.vary.values() if self.variant else ():
             count *= len(values)
         return count
 
@@ -84,14 +84,19 @@ class Job:
     def shared(self) -> str:
         """Equal for jobs that need the same guide, so that one process trains it once."""
         guide = None if self.method is None else self.method.needs().get("guide")
-        if self.arm is None or guide is None or guide.trained != "before":
+        if self.variant is None or guide is None or guide.trained != "before":
             return self.name
-        return json.dumps([self.task, repr(self.arm.data), to_dict(guide, GUIDES)], sort_keys=True)
+        return json.dumps([self.task, repr(self.variant.data), to_dict(guide, GUIDES)], sort_keys=True)
 
 
 def seeds_of(options: Options) -> tuple[int, ...]:
     """0, 1, …"""
     return tuple(range(min(options.seeds, QUICK_SEEDS) if options.quick else options.seeds))
+
+
+def episodes_of(task: str) -> int:
+    """Return the default number of episodes per member, as in the paper."""
+    return {"cheetah": 30, "walker": 30}.get(task, 100)
 
 
 def count_of(options: Options, task: str) -> int:
@@ -106,27 +111,27 @@ def plan(experiments: Sequence[Experiment], options: Options, records: Iterable[
     check(options)
     material, found = Material(options), Found(records)
     seeds, claimed = seeds_of(options), set[str]()
-    arms: dict[str, tuple[str, Arm | None]] = {}
+    arms: dict[str, tuple[str, Variant | None]] = {}
     plays: dict[str, list[Play]] = {}
     looks: dict[str, list[Look]] = {}
 
-    def name(task: str, arm: Arm | None) -> str:
+    def name(task: str, arm: Variant | None) -> str:
         known = job_name(task, arm, seeds, options, material)
         arms.setdefault(known, (task, arm))
         return known
 
     for experiment in (narrowed(entry, options.only) for entry in experiments):
         for cell in experiment.cells:
-            content, episodes = cell_content(cell, options, material), count_of(options, cell.arm.task)
+            content, episodes = cell_content(cell, options, material), count_of(options, cell.variant.task)
             if content.key not in claimed and not found.suffices(content, seeds, episodes):
                 claimed.add(content.key)
-                play = Play(cell.where, cell.options, episodes, content)
-                plays.setdefault(name(cell.arm.task, cell.arm), []).append(play)
-        for measure in experiment.measures:
+                play = Play(cell.select, cell.options, episodes, content)
+                plays.setdefault(name(cell.variant.task, cell.variant), []).append(play)
+        for measure in experiment.measurements:
             content = measure_content(experiment.name, measure, options, material)
-            if not found.suffices(content, seeds if measure.arm else (), 0):
+            if not found.suffices(content, seeds if measure.variant else (), 0):
                 look = Look(experiment.name, measure, content)
-                looks.setdefault(name(task_of(measure), measure.arm), []).append(look)
+                looks.setdefault(name(task_of(measure), measure.variant), []).append(look)
     return [
         Job(
             name,
@@ -156,9 +161,9 @@ def check(options: Options) -> None:
         TASKS[task]
 
 
-def task_of(measure: Measure) -> str:
+def task_of(measure: Measurement) -> str:
     """That it looks at."""
-    return measure.arm.task if measure.arm else str(measure.task)
+    return measure.variant.task if measure.variant else str(measure.task)
 
 
 def chosen(task: str, method: str | None, only: Sequence[str]) -> bool:
@@ -169,18 +174,18 @@ def chosen(task: str, method: str | None, only: Sequence[str]) -> bool:
 
 def narrowed(experiment: Experiment, only: Sequence[str]) -> Experiment:
     """The same with these tasks and methods alone."""
-    cells = tuple(cell for cell in experiment.cells if chosen(cell.arm.task, cell.arm.method, only))
+    cells = tuple(cell for cell in experiment.cells if chosen(cell.variant.task, cell.variant.method, only))
     measures = tuple(
         measure
-        for measure in experiment.measures
-        if chosen(task_of(measure), measure.arm.method if measure.arm else None, only)
+        for measure in experiment.measurements
+        if chosen(task_of(measure), measure.variant.method if measure.variant else None, only)
     )
     rows = {*(cell.row for cell in cells), *(measure.label for measure in measures)}
     derived = tuple(entry for entry in experiment.derived if {entry.first[0], entry.second[0]} <= rows)
-    return replace(experiment, cells=cells, measures=measures, derived=derived)
+    return replace(experiment, cells=cells, measurements=measures, derived=derived)
 
 
-def job_name(task: str, arm: Arm | None, seeds: Sequence[int], options: Options, material: Material) -> str:
+def job_name(task: str, arm: Variant | None, seeds: Sequence[int], options: Options, material: Material) -> str:
     """Readable, and other for anything that is other."""
     if arm is None:
         return task
@@ -194,7 +199,7 @@ def job_name(task: str, arm: Arm | None, seeds: Sequence[int], options: Options,
         f"{100 * data.fraction:g}percent" if data.fraction < 1 else "",
         f"noise{data.action_noise:g}" if data.action_noise else "",
         "generated" if data.generated else "",
-        *(f"{field}-{value}" for field, value in arm.change.items()),
+        *(f"{field}-{value}" for field, value in arm.overrides.items()),
         *arm.vary,
         "quick" if options.quick else "",
         digest,

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from diffclone.experiments.sheet import Value
+from diffclone.experiments.results import MeasuredValue
 from diffclone.records import Record
 from diffclone.tasks import TASKS
 
-Entry = tuple[str, str, Value | None, bool]
+Entry = tuple[str, str, MeasuredValue | None, bool]
 """Heading, unit, value, and whether it is the one that the paper prints."""
-Read = Callable[[Record], Value]
+Read = Callable[[Record], MeasuredValue]
 
 RESAMPLES = 4000
 
@@ -31,46 +31,46 @@ def table_values(kind: str, task: str, record: Record | None) -> list[Entry]:
     ]
 
 
-def read_success(record: Record) -> Value:
+def read_success(record: Record) -> MeasuredValue:
     """In percent."""
     found: Any = record.results
     low, high = found["success_interval"]
     rate = 100 * found["success_rate"]
-    return Value(rate, 100 * low, 100 * high, len(record.members), found["episodes"], record)
+    return MeasuredValue(rate, 100 * low, 100 * high, len(record.members), found["episodes"], record)
 
 
-def read_return(record: Record) -> Value:
+def read_return(record: Record) -> MeasuredValue:
     """As it is."""
     found: Any = record.results
     low, high = found["return_interval"]
-    return Value(found["mean_return"], low, high, len(record.members), found["episodes"], record)
+    return MeasuredValue(found["mean_return"], low, high, len(record.members), found["episodes"], record)
 
 
-def read_ratio(record: Record) -> Value:
+def read_ratio(record: Record) -> MeasuredValue:
     """The range is that over the seeds of k-means."""
     found: Any = record.results
-    return Value(found["ratio"], found["least"], found["most"], int(record.settings["seeds"]), 0, record)
+    return MeasuredValue(found["ratio"], found["least"], found["most"], int(record.settings["seeds"]), 0, record)
 
 
-def read_pace(record: Record) -> Value:
+def read_pace(record: Record) -> MeasuredValue:
     """Timed once: without an interval."""
     found: Any = record.results
     pace = found["episodes_per_second"]
-    return Value(pace, pace, pace, 1, found["episodes"], record)
+    return MeasuredValue(pace, pace, pace, 1, found["episodes"], record)
 
 
-def read_latency(record: Record) -> Value:
+def read_latency(record: Record) -> MeasuredValue:
     """A median: without an interval."""
     found: Any = record.results
-    return Value(found["milliseconds"], found["milliseconds"], found["milliseconds"], 1, 0, record)
+    return MeasuredValue(found["milliseconds"], found["milliseconds"], found["milliseconds"], 1, 0, record)
 
 
-def read_error(record: Record) -> Value:
+def read_error(record: Record) -> MeasuredValue:
     """The interval is bootstrapped over seeds."""
     errors: Any = np.array(record.results["mse"])
     drawn = np.random.default_rng(0).choice(errors, (RESAMPLES, len(errors))).mean(1)
     low, high = np.quantile(drawn, (0.025, 0.975))
-    return Value(float(errors.mean()), float(low), float(high), len(errors), 0, record)
+    return MeasuredValue(float(errors.mean()), float(low), float(high), len(errors), 0, record)
 
 
 MEASURED: dict[str, list[tuple[str, str, Read]]] = {

@@ -7,7 +7,7 @@ from typing import final
 
 from matplotlib.axes import Axes
 
-from diffclone.experiments.sheet import Compared, Sheet
+from diffclone.experiments.results import ComparedCell, ResultTable
 from diffclone.reports.figures import PageFigure, new_figure
 from diffclone.reports.numbers import cell_at, format_number, unit_label
 from diffclone.reports.theme import LIGHT
@@ -22,7 +22,7 @@ class Line:
     """One line of a plot: x positions and their cells."""
 
     label: str
-    points: Sequence[tuple[float, Compared]]
+    points: Sequence[tuple[float, ComparedCell]]
 
 
 def number_in(name: str) -> float | None:
@@ -31,7 +31,7 @@ def number_in(name: str) -> float | None:
     return float(found[0]) if len(found) == 1 else None
 
 
-def lines_of(sheet: Sheet) -> list[Line]:
+def lines_of(sheet: ResultTable) -> list[Line]:
     """Return one line per row if the columns contain numbers, else one line per column."""
     along = [(x, name) for name in sheet.columns if (x := number_in(name)) is not None]
     if len(along) > 1:
@@ -45,7 +45,7 @@ def lines_of(sheet: Sheet) -> list[Line]:
     return [line for line in lines if any(cell.ours for _, cell in line.points)]
 
 
-def draw_curves(sheet: Sheet, *, x_label: str, log_scale: bool = False) -> list[PageFigure]:
+def draw_curves(sheet: ResultTable, *, x_label: str, log_scale: bool = False) -> list[PageFigure]:
     """Draw our means with intervals and the paper's as dashed lines; no figure where there is no number yet."""
     lines = lines_of(sheet)
     if not lines:
@@ -68,7 +68,7 @@ def draw_curves(sheet: Sheet, *, x_label: str, log_scale: bool = False) -> list[
     return [PageFigure(sheet.name, figure, caption, " ".join(_describe(line, x_label) for line in lines))]
 
 
-def _sort_points(found: Sequence[tuple[float, Compared | None]]) -> list[tuple[float, Compared]]:
+def _sort_points(found: Sequence[tuple[float, ComparedCell | None]]) -> list[tuple[float, ComparedCell]]:
     return sorted(((x, cell) for x, cell in found if cell is not None), key=lambda point: point[0])
 
 

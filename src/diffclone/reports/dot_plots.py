@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from diffclone.experiments.sheet import Compared, Sheet
+from diffclone.experiments.results import ComparedCell, ResultTable
 from diffclone.reports.figures import PageFigure, new_figure
 from diffclone.reports.numbers import column_cells, common_unit, format_number, format_printed, unit_label
 from diffclone.reports.theme import LIGHT
@@ -15,7 +15,7 @@ LOG_UNITS = ("episodes/s", "ms")
 PANELS_PER_ROW = 3
 
 
-def draw_dot_plots(sheet: Sheet) -> list[PageFigure]:
+def draw_dot_plots(sheet: ResultTable) -> list[PageFigure]:
     """Draw the table of an experiment; no figure where there is no number yet."""
     panels = [panel for panel in _panels(sheet) if any(cell.ours for _, cell in panel[1])]
     if not panels:
@@ -36,19 +36,19 @@ def draw_dot_plots(sheet: Sheet) -> list[PageFigure]:
     return [PageFigure(sheet.name, figure, caption, " ".join(_describe(*panel, compare=compare) for panel in panels))]
 
 
-def _panels(sheet: Sheet) -> list[tuple[str, list[tuple[str, Compared]]]]:
+def _panels(sheet: ResultTable) -> list[tuple[str, list[tuple[str, ComparedCell]]]]:
     """Titles, and labelled cells of one unit each. A table of a single row is one panel."""
     if len(sheet.rows) == 1 and common_unit(sheet.cells) is not None:
         title = sheet.rows[0] or unit_label(sheet.cells[0].unit)
         return [(title, [(cell.column, cell) for cell in sheet.cells])]
-    panels: dict[tuple[str, str], list[tuple[str, Compared]]] = {}
+    panels: dict[tuple[str, str], list[tuple[str, ComparedCell]]] = {}
     for column in sheet.columns:
         for cell in column_cells(sheet, column):
             panels.setdefault((column, cell.unit), []).append((cell.row, cell))
     return [(column, cells) for (column, _), cells in panels.items()]
 
 
-def _draw_panel(axes: Axes, cells: Sequence[tuple[str, Compared]], *, compare: bool) -> None:
+def _draw_panel(axes: Axes, cells: Sequence[tuple[str, ComparedCell]], *, compare: bool) -> None:
     for y, (_, cell) in enumerate(cells):
         if cell.ours is not None:
             ours, ends = cell.ours.mean, [[cell.ours.mean - cell.ours.low], [cell.ours.high - cell.ours.mean]]
@@ -81,7 +81,7 @@ def _legend(*, compare: bool) -> list[Line2D]:
     return [ours, paper] if compare else [ours]
 
 
-def _describe(title: str, cells: Sequence[tuple[str, Compared]], *, compare: bool) -> str:
+def _describe(title: str, cells: Sequence[tuple[str, ComparedCell]], *, compare: bool) -> str:
     known = [(label, cell.ours.mean, cell) for label, cell in cells if cell.ours is not None]
     known.sort(key=lambda entry: -entry[1])
     ends = known[:1] if len(known) == 1 else [known[0], known[-1]]

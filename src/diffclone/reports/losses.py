@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from diffclone.experiments.sheet import Sheet
+from diffclone.experiments.results import ResultTable
 from diffclone.reports.figures import PageFigure, new_figure
 from diffclone.reports.spiral import COLOURS, LINE_STYLES, kind_of, label_of
 from diffclone.reports.theme import LIGHT
@@ -10,7 +10,7 @@ from diffclone.reports.theme import LIGHT
 LOSSES = ("L_BC", "L_DM")
 
 
-def draw_losses(sheet: Sheet) -> list[PageFigure]:
+def draw_losses(sheet: ResultTable) -> list[PageFigure]:
     """Draw one panel per loss and one line per policy, with the range over seeds."""
     records = sheet.measured.get("curves", ())
     if not records:

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from diffclone.experiments.sheet import Sheet
+from diffclone.experiments.results import ResultTable
 from diffclone.reports.figures import PageFigure, draw_walls, new_figure
 from diffclone.reports.spiral import Points, to_points
 from diffclone.reports.theme import LIGHT
 
 
-def draw_field(sheet: Sheet) -> list[PageFigure]:
+def draw_field(sheet: ResultTable) -> list[PageFigure]:
     """Draw the layout of the maze, and the field as arrows over the expert's positions."""
     records = sheet.measured.get("field", ())
     if not records:

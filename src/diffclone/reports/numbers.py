@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from diffclone.experiments.sheet import Compared, Printed, Sheet, Value, Verdict
+from diffclone.experiments.results import ComparedCell, MeasuredValue, PrintedValue, ResultTable, Verdict
 
 UNIT_LABELS = {
     "success": "success, %",
@@ -49,12 +49,12 @@ def format_signed(value: float, unit: str) -> str:
     return f"{'−' if value < 0 else '+'}{format_number(abs(value), unit)}"
 
 
-def format_interval(value: Value, unit: str) -> str:
+def format_interval(value: MeasuredValue, unit: str) -> str:
     """Format both ends of the interval; empty for a single measurement."""
     return "" if value.low == value.high else f"{format_number(value.low, unit)} … {format_number(value.high, unit)}"
 
 
-def format_estimate(value: Value | None, unit: str) -> str:
+def format_estimate(value: MeasuredValue | None, unit: str) -> str:
     """Format the mean, with its interval where there is one."""
     if value is None:
         return MISSING
@@ -62,19 +62,19 @@ def format_estimate(value: Value | None, unit: str) -> str:
     return format_number(value.mean, unit) + (f" ({interval})" if interval else "")
 
 
-def format_count(value: Value) -> str:
+def format_count(value: MeasuredValue) -> str:
     """Format seeds × episodes, or seeds alone where there are no episodes."""
     return f"{value.seeds} × {value.episodes}" if value.episodes else f"{value.seeds} seed{'s' * (value.seeds != 1)}"
 
 
-def format_printed(value: Printed | None, unit: str) -> str:
+def format_printed(value: PrintedValue | None, unit: str) -> str:
     """Format the paper's number, with its standard deviation where it is printed."""
     if value is None:
         return MISSING
     return format_number(value.mean, unit) + ("" if value.sd is None else f" ± {format_number(value.sd, unit)}")
 
 
-def format_verdict(cell: Compared) -> str:
+def format_verdict(cell: ComparedCell) -> str:
     """Format the verdict, with the difference to the paper."""
     by = f" ({format_signed(cell.by, cell.unit)})" if cell.verdict in COMPARED and cell.by is not None else ""
     return VERDICT_LABELS[cell.verdict] + by
@@ -85,22 +85,22 @@ def unit_label(unit: str) -> str:
     return UNIT_LABELS.get(unit, unit)
 
 
-def common_unit(cells: Sequence[Compared]) -> str | None:
+def common_unit(cells: Sequence[ComparedCell]) -> str | None:
     """Return the unit that all cells share, or None."""
     units = {cell.unit for cell in cells}
     return next(iter(units)) if len(units) == 1 else None
 
 
-def cell_label(cell: Compared) -> str:
+def cell_label(cell: ComparedCell) -> str:
     """Return the row and the column of a cell as text."""
     return ", ".join(part for part in (cell.row, cell.column) if part)
 
 
-def cell_at(sheet: Sheet, row: str, column: str) -> Compared | None:
+def cell_at(sheet: ResultTable, row: str, column: str) -> ComparedCell | None:
     """Return the cell in this row and column, or None."""
     return next((cell for cell in sheet.cells if (cell.row, cell.column) == (row, column)), None)
 
 
-def column_cells(sheet: Sheet, column: str) -> list[Compared]:
+def column_cells(sheet: ResultTable, column: str) -> list[ComparedCell]:
     """Return the cells of a column from top to bottom."""
     return [cell for cell in sheet.cells if cell.column == column]

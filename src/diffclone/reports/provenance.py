@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
-from diffclone.experiments.sheet import Sheet
+from diffclone.experiments.results import ResultTable
 from diffclone.records import Record
 
 LONGEST_VALUE = 120
 """Characters of JSON up to which a list or mapping is shown in full."""
 
 
-def records_of(sheet: Sheet) -> Iterator[Record]:
+def records_of(sheet: ResultTable) -> Iterator[Record]:
     """Yield the Records behind the cells, then those of other measurements."""
     for cell in sheet.cells:
         if cell.ours is not None:
@@ -25,7 +25,7 @@ def records_of(sheet: Sheet) -> Iterator[Record]:
 class Provenance:
     """Numbers the Records of some sheets in the order of appearance. Equal Records share a number."""
 
-    def __init__(self, sheets: Iterable[Sheet]):
+    def __init__(self, sheets: Iterable[ResultTable]):
         self._numbers: dict[str, int] = {}
         self.records: list[Record] = []
         for sheet in sheets:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from diffclone.experiments.sheet import Sheet
+from diffclone.experiments.results import ResultTable
 from diffclone.records import Record
 from diffclone.reports import numbers
 from diffclone.reports.curves import draw_curves
@@ -34,7 +34,7 @@ CLOSING_SECTIONS = {
     "contradictions": "Contradictions within the paper",
     "records": "Where each number comes from",
 }
-FIGURES: Mapping[str, Callable[[Sheet], list[PageFigure]]] = {
+FIGURES: Mapping[str, Callable[[ResultTable], list[PageFigure]]] = {
     "generalization": lambda sheet: draw_curves(sheet, x_label="noise"),
     "coefficient": lambda sheet: draw_curves(sheet, x_label="λ", log_scale=True),
     "dataset-size": lambda sheet: draw_curves(sheet, x_label="percent of the demonstrations"),
@@ -46,12 +46,12 @@ FIGURES: Mapping[str, Callable[[Sheet], list[PageFigure]]] = {
 """Experiments with a figure of their own. The others get a dot plot of their table."""
 
 
-def draw_figures(sheet: Sheet) -> list[PageFigure]:
+def draw_figures(sheet: ResultTable) -> list[PageFigure]:
     """Draw the figures of an experiment; none where nothing was run."""
     return FIGURES.get(sheet.name, draw_dot_plots)(sheet)
 
 
-def build_report(sheets: Sequence[Sheet], *, videos: Sequence[Video] = ()) -> dict[str, bytes]:
+def build_report(sheets: Sequence[ResultTable], *, videos: Sequence[Video] = ()) -> dict[str, bytes]:
     """Return the report's files by path. The same sheets give the same bytes."""
     figures = {sheet.name: draw_figures(sheet) for sheet in sheets}
     files = {"index.html": report_page(sheets, figures, videos).encode()}
@@ -66,7 +66,7 @@ def build_report(sheets: Sequence[Sheet], *, videos: Sequence[Video] = ()) -> di
 
 
 def report_page(
-    sheets: Sequence[Sheet], figures: Mapping[str, Sequence[PageFigure]], videos: Sequence[Video] = ()
+    sheets: Sequence[ResultTable], figures: Mapping[str, Sequence[PageFigure]], videos: Sequence[Video] = ()
 ) -> str:
     """Render the page: the main table first, then the other experiments in their order."""
     sheets = sorted(sheets, key=lambda sheet: sheet.name != FIRST)
@@ -109,7 +109,7 @@ def report_page(
     )
 
 
-def table_caption(sheet: Sheet) -> str:
+def table_caption(sheet: ResultTable) -> str:
     """Return the caption of an experiment's table."""
     caption = f"{sheet.title}: mean, 95 % interval, seeds × episodes. "
     if sheet.quick:
@@ -119,7 +119,7 @@ def table_caption(sheet: Sheet) -> str:
     return f"{caption}The paper's: mean ± standard deviation{over}, where it is printed."
 
 
-def unique_measured(sheet: Sheet) -> list[tuple[Record, str]]:
+def unique_measured(sheet: ResultTable) -> list[tuple[Record, str]]:
     """Return the Records measured beside the table, each with a label; equal entries once."""
     found: list[tuple[Record, str]] = []
     for records in sheet.measured.values():
@@ -130,6 +130,6 @@ def unique_measured(sheet: Sheet) -> list[tuple[Record, str]]:
     return found
 
 
-def chosen_settings(sheet: Sheet) -> dict[str, str]:
+def chosen_settings(sheet: ResultTable) -> dict[str, str]:
     """Return what the paper leaves open and what was chosen; the rule of verdicts is shown elsewhere."""
     return {name: value for name, value in sheet.settings.items() if name != "rule"}

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 
-from diffclone.experiments.sheet import Sheet
+from diffclone.experiments.results import ResultTable
 from diffclone.records import Record
 from diffclone.reports.curves import number_in
 from diffclone.reports.figures import PageFigure, new_figure
@@ -42,7 +42,7 @@ def kind_of(label: str) -> str:
     return next((kind for kind in ("EXPERT", "DBC", "DM", "BC") if kind in label.upper()), "DM")
 
 
-def draw_manifold(sheet: Sheet) -> list[PageFigure]:
+def draw_manifold(sheet: ResultTable) -> list[PageFigure]:
     """Draw sampled actions and trajectories."""
     samples, paths = sheet.measured.get("samples", ()), sheet.measured.get("trajectories", ())
     if not samples and not paths:
@@ -62,7 +62,7 @@ def draw_manifold(sheet: Sheet) -> list[PageFigure]:
     return [PageFigure(sheet.name, figure, caption, description)]
 
 
-def draw_noise_injection(sheet: Sheet) -> list[PageFigure]:
+def draw_noise_injection(sheet: ResultTable) -> list[PageFigure]:
     """Draw actions before and after noise, generated actions and trajectories; and the reconstruction error."""
     samples = sorted(sheet.measured.get("samples", ()), key=noise_of)
     paths = sheet.measured.get("trajectories", ())
@@ -92,7 +92,7 @@ def noise_of(record: Record) -> float:
     return float(found) if found is not None else (number_in(label_of(record)) or 0.0)
 
 
-def _draw_reconstruction(sheet: Sheet) -> list[PageFigure]:
+def _draw_reconstruction(sheet: ResultTable) -> list[PageFigure]:
     records = sorted(sheet.measured.get("reconstruction", ()), key=noise_of)
     if not records:
         return []

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from diffclone.experiments.sheet import Compared, Sheet, Verdict
+from diffclone.experiments.results import ComparedCell, ResultTable, Verdict
 from diffclone.reports.numbers import COMPARED, cell_label, format_count, format_number, format_printed, format_signed
 
 COMPUTED = "computed from two printed numbers"
@@ -12,13 +12,13 @@ FIGURE_KINDS = ("samples", "trajectories", "curves", "field")
 ABSENT: tuple[Verdict, ...] = ("not run", "failed")
 
 
-def count_verdicts(sheets: Sequence[Sheet]) -> dict[Verdict, int]:
+def count_verdicts(sheets: Sequence[ResultTable]) -> dict[Verdict, int]:
     """Count the compared cells by verdict. Quick runs are not compared."""
     cells = [cell for sheet in sheets if not sheet.quick for cell in sheet.cells]
     return {verdict: sum(cell.verdict == verdict for cell in cells) for verdict in COMPARED}
 
 
-def describe_verdicts(sheets: Sequence[Sheet]) -> str:
+def describe_verdicts(sheets: Sequence[ResultTable]) -> str:
     """Return the counts of verdicts as one sentence."""
     counts = count_verdicts(sheets)
     total = sum(counts.values())
@@ -30,7 +30,7 @@ def describe_verdicts(sheets: Sequence[Sheet]) -> str:
     )
 
 
-def cells_with_verdict(sheets: Sequence[Sheet], verdict: Verdict) -> Iterator[tuple[Sheet, Compared]]:
+def cells_with_verdict(sheets: Sequence[ResultTable], verdict: Verdict) -> Iterator[tuple[ResultTable, ComparedCell]]:
     """Yield the cells with this verdict, leaving out quick runs."""
     for sheet in sheets:
         for cell in sheet.cells:
@@ -38,14 +38,14 @@ def cells_with_verdict(sheets: Sequence[Sheet], verdict: Verdict) -> Iterator[tu
                 yield sheet, cell
 
 
-def describe_cell(cell: Compared) -> str:
+def describe_cell(cell: ComparedCell) -> str:
     """Return where the cell is, our number, the paper's number and the difference."""
     ours = "nothing" if cell.ours is None else f"{format_number(cell.ours.mean, cell.unit)} ({format_count(cell.ours)})"
     by = "" if cell.by is None else f", {format_signed(cell.by, cell.unit)}"
     return f"{cell_label(cell)}: ours {ours}, the paper's {format_printed(cell.printed, cell.unit)}{by}"
 
 
-def list_absent(sheet: Sheet) -> dict[str, list[str]]:
+def list_absent(sheet: ResultTable) -> dict[str, list[str]]:
     """Return the cells without a number and the figures without Records, by reason."""
     found: dict[str, list[str]] = {}
     for cell in sheet.cells:
@@ -60,12 +60,12 @@ def list_absent(sheet: Sheet) -> dict[str, list[str]]:
     return found
 
 
-def verdict_rule(sheets: Sequence[Sheet]) -> str:
+def verdict_rule(sheets: Sequence[ResultTable]) -> str:
     """Return the rule that decides verdicts, as the sheets state it."""
     return next((str(sheet.settings["rule"]) for sheet in sheets if "rule" in sheet.settings), "")
 
 
-def list_contradictions(sheets: Sequence[Sheet]) -> dict[str, list[str]]:
+def list_contradictions(sheets: Sequence[ResultTable]) -> dict[str, list[str]]:
     """Return the notes on contradictions within the paper, each with the cells that it concerns."""
     found: dict[str, list[str]] = {}
     for sheet in sheets:

@@ -2,7 +2,7 @@
 
 import re
 
-from diffclone.experiments.sheet import Compared, Sheet
+from diffclone.experiments.results import ComparedCell, ResultTable
 from diffclone.reports.numbers import (
     MISSING,
     cell_at,
@@ -46,7 +46,7 @@ LATEX = {
 }
 
 
-def to_markdown(sheet: Sheet) -> str:
+def to_markdown(sheet: ResultTable) -> str:
     """Return a Markdown table with one line per cell."""
     heads = ["", "", "unit", "ours (95 %)", "seeds × episodes"] + ["the paper", "verdict"] * (not sheet.quick)
     lines = [*([QUICK, ""] if sheet.quick else []), markdown_row(heads), "|" + "---|" * len(heads)]
@@ -69,7 +69,7 @@ def escape_markdown(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|])", r"\\\1", " ".join(text.split()))
 
 
-def to_latex(sheet: Sheet) -> str:
+def to_latex(sheet: ResultTable) -> str:
     """Return a LaTeX table: per row ours, seeds × episodes, the paper's number and the verdict."""
     heads = [escape_latex(column + _unit_in_brackets(sheet, column)) for column in sheet.columns]
     lines = [r"\begin{tabular}{ll" + "l" * len(heads) + "}", r"\toprule", f" & & {' & '.join(heads)} \\\\", r"\midrule"]
@@ -95,10 +95,10 @@ def escape_latex(text: str) -> str:
     return "".join(LATEX.get(mark, mark) for mark in " ".join(text.split()))
 
 
-def _verdict_with_reason(cell: Compared) -> str:
+def _verdict_with_reason(cell: ComparedCell) -> str:
     return format_verdict(cell) + ("" if cell.reason is None else f": {cell.reason}")
 
 
-def _unit_in_brackets(sheet: Sheet, column: str) -> str:
+def _unit_in_brackets(sheet: ResultTable, column: str) -> str:
     unit = common_unit(column_cells(sheet, column))
     return "" if unit is None else f" ({unit_label(unit)})"

@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from diffclone.data import Demonstrations
 from diffclone.errors import MissingPackage
-from diffclone.experiments.main_table import TITLES
-from diffclone.experiments.spec import Experiment, Measure
 
 CLUSTERS = 10
 SEEDS = 5
@@ -52,21 +50,3 @@ def majority_ratios(
         ratios.append(majority_ratio(*labels))
         progress(len(ratios), len(seeds))
     return {"ratio": float(np.mean(ratios)), "least": min(ratios), "most": max(ratios)}
-
-
-MULTIMODALITY = Experiment(
-    name="multimodality",
-    title="How many-valued the demonstrations are",
-    about="Does a kind of state have one kind of action? 1: always; 0.1: any of ten.",
-    measures=(
-        *(
-            Measure("multimodality", heading, task=task, printed=f"multimodality.{task}")
-            for task, heading in TITLES.items()
-        ),
-        Measure("multimodality", "Spiral", task="spiral"),
-    ),
-    chosen={
-        "clusters": "Raw features, weighted by size: what repeats the paper's numbers on its own files.",
-        "demonstrations": "Of our own experts, where no files are given; ratios of other demonstrations may differ.",
-    },
-)

@@ -1,4 +1,4 @@
-"""What came out of an experiment, beside what is printed: plain values, for anything that shows them."""
+"""Results of an experiment beside the paper's numbers: plain values for reports and tables. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,28 +7,27 @@ from typing import Any, Literal, final
 from diffclone.records import Record
 
 Verdict = Literal["agrees", "better", "short", "not comparable", "not printed", "not run", "failed"]
-"""Stated in `compare.py`, and computed there."""
+"""`compare.py` defines and computes it."""
 
 
 @final
 @dataclass(frozen=True)
-class Value:
-    """A number of ours. Success and its interval are in percent."""
+class MeasuredValue:
+    """One of our numbers with its 95 % interval. Success is in percent."""
 
     mean: float
     low: float
-    """Of the 95 % interval."""
     high: float
     seeds: int
     episodes: int
-    """A seed; 0 where nothing was played."""
+    """Per seed; 0 if no episodes were run."""
     record: Record
-    """Where it comes from."""
+    """The Record that the number comes from."""
 
 
 @final
 @dataclass(frozen=True)
-class Printed:
+class PrintedValue:
     """A number of the paper."""
 
     mean: float
@@ -40,38 +39,39 @@ class Printed:
 
 @final
 @dataclass(frozen=True)
-class Compared:
+class ComparedCell:
     """One cell of a table."""
 
     row: str
     column: str
     unit: str
     """success, return, ratio, mse, episodes/s, ms, drop (percent lost) or times."""
-    ours: Value | None
-    printed: Printed | None
+    ours: MeasuredValue | None
+    printed: PrintedValue | None
     verdict: Verdict
     by: float | None
-    """Ours less the paper's."""
+    """Our number minus the paper's."""
     reason: str | None = None
     """Why there is no number, or why it cannot be compared."""
 
 
 @final
 @dataclass(frozen=True)
-class Sheet:
-    """One experiment."""
+class ResultTable:
+    """The results of one experiment."""
 
     name: str
     title: str
     about: str
+    """The question the experiment answers."""
     source: str
-    """Whose settings: "ours" or "paper"."""
+    """Where the settings come from: "ours", "paper" or "release"."""
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    cells: tuple[Compared, ...]
+    cells: tuple[ComparedCell, ...]
     measured: Mapping[str, tuple[Record, ...]]
-    """Records of measures by kind, in the order of the spec; their label is in results["label"]."""
+    """Records of measurements by kind, in the order of the specification; results["label"] names each."""
     quick: bool
-    """Of shortened runs: shows that everything works, and is never compared."""
+    """Whether it holds shortened runs, which are never compared."""
     settings: Mapping[str, Any]
-    """What the paper leaves open and was chosen, in words, by name."""
+    """What the paper leaves open and what we chose, by topic; and "rule", how verdicts are computed."""

@@ -1,0 +1,112 @@
+"""The specification of an experiment: what to train, evaluate and measure. It holds no number of the paper."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
+
+SettingsSource = Literal["ours", "paper", "release"]
+"""Our presets (`best` where a task has one, otherwise `brief`), the paper's settings or the released code's."""
+
+
+@final
+@dataclass(frozen=True)
+class DataChanges:
+    """Changes to a task's demonstrations before training."""
+
+    fraction: float = 1.0
+    """The fraction of episodes to keep."""
+    action_noise: float = 0.0
+    """The standard deviation of Gaussian noise added to the expert's actions."""
+    generated: float = 0.0
+    """Pairs to generate with a diffusion model and add, for each real pair."""
+
+
+@final
+@dataclass(frozen=True)
+class Variant:
+    """One training: policies that differ in their seed and in the fields of `vary`."""
+
+    task: str
+    method: str
+    guide: str | None = None
+    """The guide, if it is not the diffusion model."""
+    preset: str | None = None
+    """Which of our presets to use instead of `best` or `brief`."""
+    overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Fields of the method that differ from the preset."""
+    vary: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    """Fields in which the members differ, with their values."""
+    data: DataChanges = DataChanges()
+
+
+@final
+@dataclass(frozen=True)
+class TableCell:
+    """One score in a table: members of a variant, evaluated with some environment options."""
+
+    row: str
+    column: str
+    variant: Variant
+    select: Mapping[str, float] = field(default_factory=dict[str, float])
+    """The value of each varied field that chooses the members."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Options of the task's environment."""
+    paper_key: str | None = None
+    """The key of the paper's number in paper.toml, e.g. "main-table.maze.bc"."""
+
+
+@final
+@dataclass(frozen=True)
+class Measurement:
+    """A measurement that is not a score."""
+
+    kind: str
+    """The name of a function in `measure.MEASURES`."""
+    label: str
+    """Distinguishes measurements of one kind within an experiment."""
+    variant: Variant | None = None
+    """The trained policies to measure, if any."""
+    select: Mapping[str, float] = field(default_factory=dict[str, float])
+    """The value of each varied field that chooses the members."""
+    task: str | None = None
+    """The task, if no variant is given."""
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Settings of the measurement."""
+    paper_key: str | None = None
+    """The key of the paper's number in paper.toml."""
+
+    @property
+    def task_name(self) -> str:
+        """The task of the variant or of the measurement itself."""
+        return self.variant.task if self.variant else str(self.task)
+
+
+@final
+@dataclass(frozen=True)
+class DerivedCell:
+    """A number computed from two other cells, each given by its row and column."""
+
+    row: str
+    column: str
+    operation: Literal["drop", "difference", "times"]
+    """`drop`: percent lost from the first to the second; `difference`: second − first; `times`: first / second."""
+    first: tuple[str, str]
+    second: tuple[str, str]
+    paper_key: str | None = None
+    """The key of the paper's number in paper.toml; without it, the number is computed from the two printed ones."""
+
+
+@final
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure of the paper."""
+
+    name: str
+    title: str
+    about: str
+    """The question it answers, in one or two sentences."""
+    cells: tuple[TableCell, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
+    derived: tuple[DerivedCell, ...] = ()
+    choices: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Where the paper leaves something open, or we differ from it: what we chose, by topic."""
