@@ -99,7 +99,6 @@ def run_python(code: str) -> Any:
 LOADED = "print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
 
 
-@pytest.mark.xfail(strict=True, reason="experiments/__init__ and data/__init__ import torch")
 def test_reports_do_without_torch() -> None:
     modules = [name for name in PATHS if name.startswith("diffclone.reports")]
     assert len(modules) > 5
