@@ -25,8 +25,6 @@ import tyro
 from benchmarks.speed.acting import actors, measure
 from benchmarks.speed.tables import three_digits
 from diffclone.cli.console import bars, print_json, print_message, print_table
-from diffclone.guides import GUIDES
-from diffclone.methods import METHODS
 from diffclone.records import Record
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
@@ -64,7 +62,7 @@ class Latency:
                 "task": "maze",
                 "rounds": self.rounds,
                 "threads": torch.get_num_threads(),
-                "methods": {a.name: to_dict(a.policy.method, METHODS, GUIDES) for a in playing},
+                "methods": {a.name: to_dict(a.policy.method) for a in playing},
             },
             members=[],
             data=playing[0].policy.data,

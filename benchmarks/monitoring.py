@@ -34,8 +34,6 @@ from diffclone.data import Demonstrations
 from diffclone.deploy.calibration import Rollouts, collect_rollouts, conformal_threshold, monitor_of
 from diffclone.deploy.monitor import Monitor
 from diffclone.errors import InvalidSettings
-from diffclone.guides import GUIDES
-from diffclone.methods import METHODS
 from diffclone.policy import Policy
 from diffclone.records import Record
 from diffclone.settings import to_dict
@@ -262,7 +260,7 @@ class Monitoring:
                 "episodes": self.episodes,
                 "noise": list(names),
                 "levels": list(levels),
-                "method": to_dict(policy.method, METHODS, GUIDES),
+                "method": to_dict(policy.method),
             },
             members=[dict(member) for member in policy.members],
             data=policy.data,

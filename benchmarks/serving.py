@@ -38,8 +38,6 @@ from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.deploy import runtime
 from diffclone.deploy.export import export, load_onnx
 from diffclone.deploy.server import JSON, NPY, Server, serve
-from diffclone.guides import GUIDES
-from diffclone.methods import METHODS
 from diffclone.records import Record
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
@@ -199,7 +197,7 @@ class Serving:
                 "rounds": self.rounds,
                 "seconds": self.seconds,
                 "threads": torch.get_num_threads(),
-                "method": to_dict(METHOD, METHODS, GUIDES),
+                "method": to_dict(METHOD),
             },
             members=[],
             data=policy.data,

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 
 from diffclone.experiments import PRESETS, paper
-from diffclone.guides import GUIDES
-from diffclone.methods import METHODS
 from diffclone.records import Record
 from diffclone.settings import to_dict
 from diffclone.statistics import permutation_p
@@ -98,7 +96,7 @@ def changes(settings: Any, base: Any, path: str = "") -> Iterator[str]:
 def ablation_table(task: str) -> str:
     """Each change to the base, for each weight of the guide, on validation starts."""
     records = [r for r in evaluations("ablation.jsonl", "validation") if r.results["task"] == task]
-    base = json.loads(json.dumps(to_dict(PRESETS[f"{task}/dbc/brief"].method, METHODS, GUIDES)))
+    base = json.loads(json.dumps(to_dict(PRESETS[f"{task}/dbc/brief"].method)))
     rates: dict[tuple[str, str], list[float]] = {}
     for record in records:
         settings: Any = record.settings

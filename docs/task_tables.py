@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from diffclone.experiments import PRESETS, paper
-from diffclone.guides import GUIDES
-from diffclone.methods import METHODS
 from diffclone.records import Record
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
@@ -55,7 +53,7 @@ def preset_of(record: Record, task: str) -> str:
     name = settings["type"].upper()
     for key, preset in PRESETS.items():
         if key.split("/")[:2] == [task, settings["type"]]:
-            theirs = json.loads(json.dumps(to_dict(preset.method, METHODS, GUIDES)))
+            theirs = json.loads(json.dumps(to_dict(preset.method)))
             theirs = {field: value for field, value in theirs.items() if field in settings}  # a Record may be older
             changed = {field for field in theirs if not agree(theirs[field], settings[field])}
             if changed <= {"normalisation"}:

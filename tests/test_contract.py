@@ -60,7 +60,7 @@ def every_method() -> dict[str, Method[Any]]:
     for name, cls in METHODS.items():
         if "guide" in {field.name for field in dataclasses.fields(cls)}:
             for guide in GUIDES:
-                methods[f"{name}+{guide}"] = from_dict(cls, {"guide": {"type": guide}}, GUIDES)
+                methods[f"{name}+{guide}"] = from_dict(cls, {"guide": {"type": guide}})
         else:
             methods[name] = cls()
     return {name: small(method) for name, method in methods.items()}
@@ -150,10 +150,10 @@ def test_a_guide_of_no_weight_changes_no_bit(guide: str, dtype: torch.dtype) -> 
 
 @pytest.mark.parametrize("model", [*EVERY.values(), *(small(GUIDES[guide]()) for guide in GUIDES)])
 def test_settings_round_trip_through_json(model: Model[Any]) -> None:
-    values = to_dict(model, METHODS, GUIDES)
+    values = to_dict(model)
     base = Method if isinstance(model, Method) else Guide
-    assert from_dict(base, values, METHODS, GUIDES) == model
-    assert from_dict(base, json.loads(json.dumps(values)), METHODS, GUIDES) == model
+    assert from_dict(base, values) == model
+    assert from_dict(base, json.loads(json.dumps(values))) == model
 
 
 @methods

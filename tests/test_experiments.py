@@ -36,7 +36,7 @@ from diffclone.experiments.specification import (
 from diffclone.experiments.subject import Subject
 from diffclone.experiments.values import read_error
 from diffclone.fit import FitOptions, fit
-from diffclone.guides import GUIDES, DiffusionGuide
+from diffclone.guides import DiffusionGuide
 from diffclone.methods import METHODS
 from diffclone.model import Dims, Training
 from diffclone.nn import Network
@@ -106,7 +106,7 @@ def played(cell: TableCell, options: Options, **changes: Any) -> Record:
     }
     record = Record(
         kind="evaluation",
-        settings=to_dict(method_of(cell.variant, options.source, quick=options.quick), METHODS, GUIDES),
+        settings=to_dict(method_of(cell.variant, options.source, quick=options.quick)),
         members=[{"seed": seed, **cell.select} for seed in seeds],
         data={"fingerprint": data.fingerprint, "meta": {}},
         results=results | changes.pop("results", {}),
@@ -196,7 +196,7 @@ def test_more_seeds_and_episodes_count_and_fewer_do_not() -> None:
         {"quick": True},
         {"data": {"fingerprint": "0" * 16, "meta": {}}},
         {"members": [{"seed": seed, "coefficient": value} for seed in range(5) for value in (0.0, 1.0)]},
-        {"settings": to_dict(METHODS["bc"](), METHODS, GUIDES)},
+        {"settings": to_dict(METHODS["bc"]())},
         {"settings": {"type": "bc", "nonsense": 1}},
         {"kind": "training"},
     ],
@@ -308,7 +308,7 @@ def test_costs_are_of_rates_measured_before_where_there_are_any() -> None:
     bc, dbc = costs(jobs, [], "cpu")
     assert not bc.measured
     assert dbc.seconds > sum(jobs[1].stages.values()) / UPDATES["cpu"]
-    settings = to_dict(method_of(BC.variant, "ours"), METHODS, GUIDES)
+    settings = to_dict(method_of(BC.variant, "ours"))
     training = Record("training", settings, [], {}, {}, "cpu", seconds=10.0)
     evaluation = Record("evaluation", settings, [], {}, {"task": "spiral", "episodes_per_second": 50.0}, "cpu", 1.0)
     (known, _) = costs(jobs, [training, evaluation], "cpu")

@@ -12,7 +12,7 @@ from diffclone import BC, DBC, Demonstrations, Policy, Training, fit
 from diffclone.data import Normaliser
 from diffclone.errors import InvalidSettings
 from diffclone.fit import FitOptions, Fitted, fit_with_options
-from diffclone.guides import GUIDES, DiffusionGuide
+from diffclone.guides import DiffusionGuide
 from diffclone.methods import METHODS
 from diffclone.model import Batch, Dims, Method
 from diffclone.nn import MLP, Network, policy_net
@@ -243,9 +243,9 @@ def test_where_the_spot_is_can_be_learned() -> None:
 
 @methods
 def test_settings_round_trip_through_json(name: str) -> None:
-    values = to_dict(EVERY[name], METHODS, GUIDES)
+    values = to_dict(EVERY[name])
     assert json.loads(json.dumps(values)) == values
-    assert from_dict(Method, values, METHODS, GUIDES) == EVERY[name]
+    assert from_dict(METHODS, values) == EVERY[name]
 
 
 def test_a_policy_that_sees_is_the_same_after_saving_and_chosen(tmp_path: Path) -> None:

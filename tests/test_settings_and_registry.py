@@ -8,9 +8,7 @@ import pytest
 
 from diffclone import BC, DBC, DiffusionGuide, Network, Training
 from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidPlugin, InvalidSettings, NameTaken, UnknownName
-from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
-from diffclone.model import Method
 from diffclone.registry import Registry
 from diffclone.settings import differences, from_dict, to_dict
 
@@ -24,10 +22,10 @@ GUIDED = DBC(
 
 
 def test_nested_settings_survive_json() -> None:
-    values = json.loads(json.dumps(to_dict(GUIDED, METHODS, GUIDES)))
+    values = json.loads(json.dumps(to_dict(GUIDED)))
     assert values["type"] == "dbc"
     assert values["guide"]["type"] == "diffusion"
-    assert from_dict(Method, values, METHODS, GUIDES) == GUIDED
+    assert from_dict(METHODS, values) == GUIDED
 
 
 def test_settings_are_values() -> None:
@@ -37,17 +35,17 @@ def test_settings_are_values() -> None:
 
 
 def test_fields_left_out_have_their_defaults() -> None:
-    assert from_dict(Method, {"type": "bc", "network": {"width": 9}}, METHODS) == BC(network=Network(width=9))
+    assert from_dict(METHODS, {"type": "bc", "network": {"width": 9}}) == BC(network=Network(width=9))
 
 
 def test_an_unknown_field_is_named_with_the_known_ones() -> None:
     with pytest.raises(InvalidSettings, match=r"Network has no widht; it has width, depth"):
-        from_dict(Method, {"type": "bc", "network": {"widht": 9}}, METHODS)
+        from_dict(METHODS, {"type": "bc", "network": {"widht": 9}})
 
 
 def test_an_unknown_type_is_named() -> None:
     with pytest.raises(DiffcloneError, match="nope"):
-        from_dict(Method, {"type": "nope", "coefficient": 1.0}, METHODS, GUIDES)
+        from_dict(METHODS, {"type": "nope", "coefficient": 1.0})
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,6 @@ from benchmarks.speed.training import (
     ours_short,
     updates_of,
 )
-from diffclone.guides import GUIDES
-from diffclone.methods import METHODS
 from diffclone.model import Model
 from diffclone.records import Record
 from diffclone.settings import to_dict
@@ -143,7 +141,7 @@ class Bencher:
             "matmul_precision": given.session.precision,
             "less_precise": LESS[self.device.type],
         }
-        model = to_dict(given.model, METHODS, GUIDES)
+        model = to_dict(given.model)
         width = TABLE_WIDTH[case.task]
         return self.record("training", begun, results, case=asdict(case), model=model, width=width, **self.turns)
 

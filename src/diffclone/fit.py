@@ -10,8 +10,6 @@ import torch
 
 from diffclone.data import Demonstrations
 from diffclone.errors import DiffcloneError, InvalidSettings
-from diffclone.guides import GUIDES
-from diffclone.methods import METHODS
 from diffclone.model import Method
 from diffclone.policy import Policy
 from diffclone.settings import to_dict
@@ -119,7 +117,7 @@ def fit_with_options(
         session,
         checkpoints=None if options.checkpoints is None else Path(options.checkpoints),
         cache=None if options.cache is None else GuideCache(Path(options.cache)),
-        identity={"method": to_dict(method, METHODS, GUIDES), "vary": {k: list(v) for k, v in stack.vary.items()}},
+        identity={"method": to_dict(method), "vary": {k: list(v) for k, v in stack.vary.items()}},
         held_out=None if held_out is None else normalise_demonstrations(held_out, normaliser, device, options.dtype),
         checkpoint_seconds=options.checkpoint_seconds,
         precision=precision,

@@ -18,7 +18,6 @@ from diffclone.deploy.card import model_card
 from diffclone.deploy.monitor import CALIBRATION, Monitor, Score
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings, UnknownMember
 from diffclone.files import create_path, digest, read_json, read_tensors, write_atomically, write_json, write_tensors
-from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Dims, Method
 from diffclone.records import versions
@@ -171,7 +170,7 @@ class Policy:
             tensors |= {"bounds.low": self.bounds[0], "bounds.high": self.bounds[1]}
         config = {
             "format": FORMAT,
-            "method": to_dict(self.method, METHODS, GUIDES),
+            "method": to_dict(self.method),
             "members": list(self.members),
             "observation_size": self.dims.obs,
             "action_size": self.dims.act,
@@ -199,7 +198,7 @@ class Policy:
             raise InvalidFile(
                 f"{folder} has format {config.get('format')}; this version of diffclone reads format {FORMAT}."
             )
-        method = from_dict(Method[Any], config["method"], METHODS, GUIDES)
+        method = from_dict(METHODS, config["method"])
         tensors, _ = read_tensors(folder / "model.safetensors")
         if (found := digest(folder / "model.safetensors")) != config.get("sha256", found):
             raise InvalidFile(

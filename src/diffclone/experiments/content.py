@@ -10,7 +10,6 @@ from diffclone.errors import DiffcloneError
 from diffclone.experiments.choices import Options, method_of
 from diffclone.experiments.material import Material, identity_of
 from diffclone.experiments.specification import DataChanges, Measurement, TableCell, Variant
-from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Method
 from diffclone.records import Record
@@ -61,7 +60,7 @@ def arm_content(
     arm: Variant, where: Mapping[str, float], options: Options, material: Material
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings and demonstrations."""
-    method = to_dict(method_of(arm, options.source, quick=options.quick), METHODS, GUIDES)
+    method = to_dict(method_of(arm, options.source, quick=options.quick))
     return plain({**method, **where}), material.identity(arm.task, arm.data)
 
 
@@ -94,10 +93,10 @@ def content_of(record: Record) -> Content | None:
 def filled(settings: str) -> dict[str, Any] | None:
     """Settings of an older version, with the fields that came later at their defaults; none if they fit no method."""
     try:
-        method: Method[Any] = from_dict(Method[Any], json.loads(settings), METHODS, GUIDES)
+        method: Method[Any] = from_dict(METHODS, json.loads(settings))
     except (DiffcloneError, TypeError, StopIteration):
         return None
-    return plain(to_dict(method, METHODS, GUIDES))
+    return plain(to_dict(method))
 
 
 def plain(value: Any) -> Any:

@@ -23,8 +23,6 @@ from diffclone.experiments.plan import Job, Look, Play
 from diffclone.experiments.specification import DataChanges
 from diffclone.experiments.subject import Subject
 from diffclone.fit import FitOptions, choose_device
-from diffclone.guides import GUIDES
-from diffclone.methods import METHODS
 from diffclone.policy import Policy
 from diffclone.records import Record
 from diffclone.settings import to_dict
@@ -160,7 +158,7 @@ class Work:
         )
         return Record(
             kind="evaluation",
-            settings=to_dict(policy.method, METHODS, GUIDES),
+            settings=to_dict(policy.method),
             members=[dict(member) for member in policy.members],
             data=policy.data,
             results={
@@ -212,7 +210,7 @@ class Work:
 
     def settings(self) -> Any:
         """The method's, if there is one."""
-        return None if self.job.method is None else to_dict(self.job.method, METHODS, GUIDES)
+        return None if self.job.method is None else to_dict(self.job.method)
 
 
 def begun_in(folder: Path, asked: Precision) -> Precision:

@@ -10,7 +10,7 @@ from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings
 from diffclone.experiments.choices import Options, method_of
 from diffclone.experiments.specification import DataChanges, Variant
-from diffclone.guides import GUIDES, DiffusionGuide
+from diffclone.guides import DiffusionGuide
 from diffclone.methods import DBC
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
@@ -47,7 +47,7 @@ class Material:
         real = self.real(task, data)
         if not data.generated:
             return {"fingerprint": real.fingerprint}
-        made = {"guide": to_dict(self.guide(task), GUIDES), "seed": 0, "demonstrations": real.fingerprint}
+        made = {"guide": to_dict(self.guide(task)), "seed": 0, "demonstrations": real.fingerprint}
         return {"generated": json.loads(json.dumps(made)), "steps": self.count(real, data)}
 
     def count(self, real: Demonstrations, data: DataChanges) -> int:

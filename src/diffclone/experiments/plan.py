@@ -11,7 +11,6 @@ from diffclone.experiments.choices import QUICK_EPISODES, QUICK_SEEDS, Options, 
 from diffclone.experiments.content import Content, Found, cell_content, measure_content
 from diffclone.experiments.material import Material
 from diffclone.experiments.specification import Experiment, Measurement, Variant
-from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Method
 from diffclone.records import Record
@@ -86,7 +85,7 @@ class Job:
         guide = None if self.method is None else self.method.needs().get("guide")
         if self.variant is None or guide is None or guide.trained != "before":
             return self.name
-        return json.dumps([self.task, repr(self.variant.data), to_dict(guide, GUIDES)], sort_keys=True)
+        return json.dumps([self.task, repr(self.variant.data), to_dict(guide)], sort_keys=True)
 
 
 def seeds_of(options: Options) -> tuple[int, ...]:
@@ -189,7 +188,7 @@ def job_name(task: str, arm: Variant | None, seeds: Sequence[int], options: Opti
     """Readable, and other for anything that is other."""
     if arm is None:
         return task
-    method = to_dict(method_of(arm, options.source, quick=options.quick), METHODS, GUIDES)
+    method = to_dict(method_of(arm, options.source, quick=options.quick))
     vary = {name: list(values) for name, values in arm.vary.items()}
     identity = [task, method, vary, list(seeds), material.identity(task, arm.data), options.quick]
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]

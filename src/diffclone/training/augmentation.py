@@ -15,7 +15,7 @@ import torch
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings
 from diffclone.fit import Diverged, choose_device
-from diffclone.guides import GUIDES, DiffusionGuide
+from diffclone.guides import DiffusionGuide
 from diffclone.nn.diffusion import Diffusion
 from diffclone.rng import Rng
 from diffclone.settings import to_dict
@@ -63,7 +63,7 @@ def generate(
     if (allowed := demos.action_range) is not None:
         act = act.clip(*allowed)
     known = {key: demos.meta[key] for key in ("task", "action_bounds") if key in demos.meta}
-    made = {"guide": to_dict(guide, GUIDES), "seed": seed, "demonstrations": demos.fingerprint}
+    made = {"guide": to_dict(guide), "seed": seed, "demonstrations": demos.fingerprint}
     ends = np.arange(1, count + 1)
     return Demonstrations.from_arrays(obs, act, episode_ends=ends, meta={**known, "generated": made})
 

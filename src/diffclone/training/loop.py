@@ -10,7 +10,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from diffclone.guides import GUIDES
 from diffclone.model import Model
 from diffclone.nn.encoder import Encoder, EncoderNet
 from diffclone.rng import Rng
@@ -90,7 +89,7 @@ def encoded(session: Session, encoder: Encoder, weights: nn.Module, stack: Stack
 def train_part(name: str, part: Model[Any], stack: Stack, session: Session) -> Generator[Progress, None, nn.Module]:
     """One a seed, from the cache where it has them. Members that differ in other fields share it."""
     net = part.init(session.dims, Rng([0], device=session.device, dtype=session.dtype)["init"])
-    identity = part_identity(part, to_dict(part, GUIDES), session.about, net)
+    identity = part_identity(part, to_dict(part), session.about, net)
     rows: dict[int, Tensor] = {}
     if session.cache is not None:
         found = {seed: session.cache.load(identity, seed) for seed in stack.seeds}

@@ -29,8 +29,6 @@ from diffclone.files import (
     write_tensors,
 )
 from diffclone.fit import FitOptions, OnProgress, choose_device, fit_with_options
-from diffclone.guides import GUIDES
-from diffclone.methods import METHODS
 from diffclone.model import Dims, Method, Model, W
 from diffclone.policy import Policy
 from diffclone.records import Record
@@ -116,7 +114,7 @@ def train_run(
     progress: OnProgress = lambda progress: None,
 ) -> Run:
     """Train into a folder, or resume there. A finished run is not trained again."""
-    settings = to_dict(method, METHODS, GUIDES)
+    settings = to_dict(method)
     identity = {
         "task": task,
         "method": settings,
@@ -181,7 +179,7 @@ def evaluation_record(
     """Return the Record of an evaluation; `results` are added to the scores."""
     return Record(
         kind="evaluation",
-        settings=to_dict(policy.method, METHODS, GUIDES),
+        settings=to_dict(policy.method),
         members=[dict(member) for member in policy.members],
         data=policy.data,
         results={**scores.summary(), **(results or {})},
