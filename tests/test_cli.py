@@ -245,7 +245,7 @@ def test_bad_demonstrations_are_one_line(
         ("mine.npz", b"", r"mine\.npz is empty"),
         ("mine.npz", b"PK\x03\x04 no", r"mine\.npz is not a readable \.npz file"),
         ("mine.pt", b"\x80\x02no", r"mine\.pt is not a readable \.pt file"),
-        ("mine.csv", b"1,2", r"cannot tell the format of .*mine\.csv; known are files named \*\.npz, \*\.pt"),
+        ("mine.csv", b"1,2", r"cannot recognise the format of .*mine\.csv. Known formats: npz"),
     ],
 )
 def test_files_that_are_no_demonstrations_are_one_line(

@@ -172,12 +172,12 @@ def test_robomimic_is_read_in_the_order_of_numbers_and_keys(tmp_path: Path) -> N
     assert said.endswith("left out agentview_image (4, 4, 3), words ()")
     part = Demonstrations.load(f"{path}#train")
     assert part.fingerprint == demos.take([0, 2]).fingerprint
-    with pytest.raises(InvalidData, match=r"lacks /mask/valid; beside it are train"):
+    with pytest.raises(InvalidData, match=r"lacks /mask/valid; the group contains train"):
         Demonstrations.load(f"{path}#valid")
 
 
 def test_robomimic_of_pictures_alone_or_of_no_observations_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidData, match=r"no low-dimensional observations; it has top \(4, 4, 3\)\. Pictures"):
+    with pytest.raises(InvalidData, match=r"no low-dimensional observations; it has top \(4, 4, 3\)\. Images"):
         Demonstrations.load(robomimic(tmp_path / "a.hdf5", top=PICTURE))
     with pytest.raises(InvalidData, match=r"/data/demo_8 has no obs; it has actions, rewards.*dataset_states_to_obs"):
         Demonstrations.load(robomimic(tmp_path / "b.hdf5"))
@@ -194,12 +194,12 @@ def test_d4rl_ends_at_terminals_and_timeouts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"terminals": None, "timeouts": None}, r"lacks terminals and timeouts"),
-        ({"actions": np.arange(8)}, r"whole numbers \(int64\); discrete actions are not supported"),
-        ({"actions": None}, r"has infos, observations.* on top; robomimic has data, D4RL has"),
+        ({"terminals": None, "timeouts": None}, r"neither terminals nor timeouts"),
+        ({"actions": np.arange(8)}, r"integers \(int64\); discrete actions are not supported"),
+        ({"actions": None}, r"contains infos, observations.*; a robomimic file contains data, a D4RL"),
         ({"terminals": np.zeros(5)}, r"terminals and actions differ in length: 5 != 8"),
         ({"observations": PICTURE}, r"no low-dimensional observations; it has observations \(4, 4, 3\)"),
-        ({"observations": np.array([b"a"] * 8)}, r"/observations must hold numbers; it holds \|S1"),
+        ({"observations": np.array([b"a"] * 8)}, r"/observations must contain numbers; it contains \|S1"),
         ({"observations": STATE[:5]}, r"differ in length: 5 != 8"),
     ],
 )
@@ -220,7 +220,7 @@ def test_minari_is_read_by_id_and_by_folder(tmp_path: Path, monkeypatch: pytest.
     # The other reader of such folders agrees.
     theirs = [episode.observations["state"][:-1] for episode in minari.load_dataset("mine/test-v0")]
     assert np.array_equal(np.concatenate(theirs), demos.obs[:, 2:])
-    with pytest.raises(InvalidData, match=r"part of a Minari dataset; give its folder"):
+    with pytest.raises(InvalidData, match=r"is part of a Minari dataset; give its folder"):
         Demonstrations.load(folder / "data" / "main_data.hdf5")
 
 
@@ -233,7 +233,7 @@ def test_minari_faults_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     minari_store(tmp_path, monkeypatch, discrete=True)
     with pytest.raises(InvalidData, match=r"actions are Discrete; only a Box .* discrete actions are not"):
         Demonstrations.load("minari:mine/test-v0")
-    with pytest.raises(InvalidData, match=r"holds no Minari dataset .* minari download"):
+    with pytest.raises(InvalidData, match=r"is not a Minari dataset .* minari download"):
         Demonstrations.load("minari:mine/other-v0")
     with pytest.raises(InvalidData, match=r"neither a folder nor a Minari id"):
         Demonstrations.load("minari:../mine/test-v0")
@@ -271,7 +271,7 @@ def test_lerobot_frames_are_put_in_order(tmp_path: Path) -> None:
     [
         ({"action": None}, r"lacks action; it has episode_index"),
         ({"action": pa.array(np.arange(8))}, r"discrete actions are not supported"),
-        ({"action": pa.array(["up"] * 8)}, r"action must hold numbers; it holds string"),
+        ({"action": pa.array(["up"] * 8)}, r"action must contain numbers; it contains string"),
         ({"action": pa.array([[1.0, 2.0], [1.0], *[[1.0, 2.0]] * 6])}, r"rows of action differ in length"),
         ({"action": pa.array([[1.0, None]] * 8)}, r"act holds 8 values that are NaN"),
         ({"action": pa.array([None, *[[1.0, 2.0]] * 7])}, r"rows of action differ in length"),
@@ -339,6 +339,19 @@ def test_content_tells_the_format_where_the_name_does_not(tmp_path: Path) -> Non
     torch.save({"obs": torch.tensor(STATE), "actions": torch.tensor(ACT), "done": done}, tmp_path / "c.data")
     for name in "abc":
         check(Demonstrations.load(tmp_path / f"{name}.data"), STATE)
+
+
+def test_a_prefix_selects_the_format_whatever_the_name(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "both.hdf5", "w") as file:
+        file["data/demo_0/actions"], file["data/demo_0/obs/state"] = ACT[:3], GOAL[:3]
+    d4rl(tmp_path / "a.hdf5")
+    with h5py.File(tmp_path / "a.hdf5") as source, h5py.File(tmp_path / "both.hdf5", "a") as file:
+        for key in ("observations", "actions", "terminals", "timeouts"):
+            source.copy(key, file)
+    assert Demonstrations.load(tmp_path / "both.hdf5").num_steps == 3
+    check(Demonstrations.load(f"d4rl:{tmp_path}/both.hdf5"), STATE)
+    with pytest.raises(InvalidData, match=r"a\.hdf5 has no named subsets, so that #train cannot be read"):
+        Demonstrations.load(f"{tmp_path}/a.hdf5#train")
 
 
 @pytest.mark.parametrize(

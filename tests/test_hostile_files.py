@@ -19,7 +19,7 @@ import torch
 
 from diffclone import Demonstrations
 from diffclone.data.formats import describe
-from diffclone.data.formats.limits import FREELY, MOST, RATIO, Budget
+from diffclone.data.formats.memory import ALWAYS_ALLOWED, MAXIMUM, RATIO, MemoryBudget
 from diffclone.errors import DiffcloneError, InvalidData
 from test_formats import ACT, ENDS, STATE, d4rl, h5py, lerobot, minari_store, pa, parquet, robomimic, zarr, zarr_buffer
 
@@ -238,7 +238,7 @@ def test_zip_bombs(tmp_path: Path, name: str, inner: str) -> None:
             entry.write(npy_claiming((5 * 2**22, 4)))
             for _ in range(20):
                 entry.write(bytes(2**24))
-    assert "claims 320 MiB in a file of 3" in survive(tmp_path / name)
+    assert "declares 320 MiB in a file of 3" in survive(tmp_path / name)
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
@@ -273,28 +273,28 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
 def test_a_view_may_not_claim_more_than_its_bytes(tmp_path: Path) -> None:
     one = torch.ones(1, 1).expand(2**33, 4)
     torch.save({"obs": one, "actions": one, "done": one[:, 0]}, tmp_path / "a.pt")
-    assert "obs claims 256 GiB" in survive(tmp_path / "a.pt")
+    assert "obs declares 256 GiB" in survive(tmp_path / "a.pt")
 
 
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_hdf5_shapes_are_not_believed(tmp_path: Path, compression: str | None) -> None:
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
-        # Nothing is stored: the file is a few KiB and claims a terabyte.
+        # Nothing is stored: the file is a few KiB and declares a terabyte.
         file.create_dataset("actions", shape=(2**35, 8), dtype="f4", chunks=(1024, 8), compression=compression)
         file["observations"], file["terminals"] = STATE, np.ones(8)
-    assert "/actions claims 1024 GiB in a file of" in survive(tmp_path / "a.hdf5")
+    assert "/actions declares 1024 GiB in a file of" in survive(tmp_path / "a.hdf5")
     with h5py.File(tmp_path / "b.hdf5", "w") as file:
         file.create_dataset("actions", (2, 2), "f4", chunks=(2**27, 2), maxshape=(None, 2), compression=compression)
         file["observations"], file["terminals"] = STATE[:2], np.ones(2)
-    assert "/actions claims 1 GiB" in survive(tmp_path / "b.hdf5")
+    assert "/actions declares 1 GiB" in survive(tmp_path / "b.hdf5")
 
 
 def test_hdf5_files_do_not_lead_to_others(tmp_path: Path) -> None:
     (tmp_path / "secret").write_bytes(bytes(1000))
     d4rl(tmp_path / "outside.hdf5")
     for name, message in (
-        ("link", "is a link"),
-        ("soft", "is a link"),
+        ("link", "is a link."),
+        ("soft", "is a link."),
         ("raw", "other files"),
         ("virtual", "other files"),
     ):
@@ -375,7 +375,34 @@ def test_zarr_chunks_are_not_believed(tmp_path: Path) -> None:
             chunk = codec.encode(np.zeros(size, dtype=np.uint8))
             (tmp_path / f"{name}.zarr/data/state/0.0").write_bytes(chunk)
             said = survive(tmp_path / f"{name}.zarr")
-            assert "state/0.0 holds" in said or "buffer too small" in said
+            assert "state/0.0 does not decompress to 36 bytes" in said or "cannot reshape" in said
+
+
+def test_zarr_chunks_of_several_parts_are_limited_too(tmp_path: Path) -> None:
+    import numcodecs
+
+    codecs: dict[str, Any] = {"zstd": numcodecs.Zstd(), "gzip": numcodecs.GZip()}
+    for name, codec in codecs.items():
+        zarr_buffer(tmp_path / f"{name}.zarr", compressors=codec)
+        path = tmp_path / f"{name}.zarr/data/state/0.0"
+        path.write_bytes(path.read_bytes() + codec.encode(np.zeros(2**30, dtype=np.uint8)))
+        assert "state/0.0 does not decompress to 36 bytes" in survive(tmp_path / f"{name}.zarr")
+
+
+@pytest.mark.parametrize("change", [{"compressor": {"id": "lzma"}}, {"filters": [{"id": "delta", "dtype": "<f4"}]}])
+def test_zarr_codecs_that_are_not_allowed(tmp_path: Path, change: dict[str, Any]) -> None:
+    zarr_buffer(tmp_path / "a.zarr")
+    path = tmp_path / "a.zarr/data/state/.zarray"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert "one of blosc, gzip, lz4, zstd was expected" in survive(tmp_path / "a.zarr")
+
+
+def test_zarr_links_out_of_the_folder(tmp_path: Path) -> None:
+    zarr_buffer(tmp_path / "a.zarr")
+    chunk = tmp_path / "a.zarr/data/state/0.0"
+    chunk.rename(tmp_path / "outside")
+    chunk.symlink_to(tmp_path / "outside")
+    assert "data/state/0.0 is a link out of the folder" in survive(tmp_path / "a.zarr")
 
 
 @pytest.mark.parametrize(
@@ -385,7 +412,7 @@ def test_zarr_shapes_are_not_believed(tmp_path: Path, change: dict[str, Any]) ->
     zarr_buffer(tmp_path / "a.zarr")
     path = tmp_path / "a.zarr/data/state/.zarray"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    assert "claims" in survive(tmp_path / "a.zarr")
+    assert "declares" in survive(tmp_path / "a.zarr")
 
 
 def test_names_in_a_zip_that_leave_the_folder(tmp_path: Path) -> None:
@@ -425,7 +452,7 @@ def test_json_that_grows_when_parsed(tmp_path: Path) -> None:
     lerobot(tmp_path / "set")
     (tmp_path / "set/meta/info.json").write_text(bomb)
     for source in (npz(tmp_path / "a.npz", meta=bomb), tmp_path / "set"):
-        assert "letters; 16777216 are read at most" in survive(source)
+        assert "characters; at most 16777216 are read" in survive(source)
 
 
 def test_names_in_a_file_cannot_write_to_the_terminal(tmp_path: Path) -> None:
@@ -446,14 +473,14 @@ def test_parquet_that_repeats_one_number_is_bounded(tmp_path: Path) -> None:
     with parquet.ParquetWriter(folder / "data/chunk-000/file-000.parquet", table.schema, compression="zstd") as file:
         for _ in range(40):
             file.write_table(table)
-    assert "may hold 256 MiB at most" in survive(folder)
+    assert "may use 256 MiB at most" in survive(folder)
 
 
 def test_the_budget() -> None:
-    assert Budget("a", 10).allowed == FREELY
-    assert Budget("a", FREELY).allowed == RATIO * FREELY
-    assert Budget("a", MOST).allowed == MOST
-    budget = Budget("a", 0)
-    budget.take("x", (FREELY // 8, 4), 2)
-    with pytest.raises(InvalidData, match=r"a: x claims 4 bytes in a file of 0 bytes, which may hold 256 MiB at most"):
-        budget.take("x", (2, 1), 2)
+    assert MemoryBudget("a", 10).allowed == ALWAYS_ALLOWED
+    assert MemoryBudget("a", ALWAYS_ALLOWED).allowed == RATIO * ALWAYS_ALLOWED
+    assert MemoryBudget("a", MAXIMUM).allowed == MAXIMUM
+    budget = MemoryBudget("a", 0)
+    budget.reserve("x", (ALWAYS_ALLOWED // 8, 4), 2)
+    with pytest.raises(InvalidData, match=r"a: x declares 4 bytes in a file of 0 bytes, which may use 256 MiB at most"):
+        budget.reserve("x", (2, 1), 2)

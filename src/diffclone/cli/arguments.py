@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 import tyro
 
 from diffclone.data import Demonstrations
-from diffclone.data.formats import PREFIXES
+from diffclone.data.formats import has_format_prefix
 from diffclone.errors import InvalidSettings
 from diffclone.policy import Policy
 from diffclone.shapes import Coefficient, Scalar
@@ -23,7 +23,7 @@ def find_demonstrations(data: str, task: str | None) -> tuple[str | None, Demons
     """Bundled ones by a task's name, or whatever `Demonstrations.load` reads; and their task, if that is known."""
     if data in TASKS:
         return data, TASKS[data].demonstrations()
-    if not Path(data).exists() and not Path(data).suffix and not data.startswith(PREFIXES):
+    if not Path(data).exists() and not Path(data).suffix and not has_format_prefix(data):
         TASKS[data]  # neither a file nor a task: the nearest task is named
     demos = Demonstrations.load(data)
     name = task or demos.meta.get("task")

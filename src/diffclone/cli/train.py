@@ -12,7 +12,7 @@ from diffclone.cli.arguments import find_demonstrations, guide_cache, parse_valu
 from diffclone.cli.console import bars, print_json, print_message
 from diffclone.cli.interrupt import between_updates
 from diffclone.cli.tracking import tracking
-from diffclone.data.formats import PREFIXES, describe
+from diffclone.data.formats import describe, has_format_prefix
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import PRESETS, preset
 from diffclone.fit import FitOptions
@@ -193,4 +193,4 @@ def peek_method(argv: list[str]) -> Method[Any]:
 
 def is_data(text: str) -> bool:
     """Whether an argument names demonstrations."""
-    return text in TASKS or text.startswith(PREFIXES) or Path(text).exists()
+    return text in TASKS or has_format_prefix(text) or Path(text).exists()

@@ -1,165 +1,137 @@
-"""Files of demonstrations, one module a format. A reader's answer is the arguments of `Demonstrations.from_arrays`."""
+"""Formats of demonstrations: a registry of those that are known, and functions that read and write any of them."""
 
-import zipfile
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from diffclone.data.demonstrations import Demonstrations
-from diffclone.data.formats.d4rl import read_d4rl
-from diffclone.data.formats.found import check_meta
-from diffclone.data.formats.hdf5 import opened
-from diffclone.data.formats.lerobot import find_lerobot, read_lerobot, write_lerobot
-from diffclone.data.formats.minari import ID, find_minari, read_minari, store, write_minari
-from diffclone.data.formats.npz import read_npz, write_npz
-from diffclone.data.formats.pt import read_pt
-from diffclone.data.formats.robomimic import read_robomimic, write_robomimic
-from diffclone.data.formats.zarr_buffer import read_zarr
+from diffclone.data.formats.contents import format_shape
+from diffclone.data.formats.d4rl import D4RL
+from diffclone.data.formats.format import Format
+from diffclone.data.formats.lerobot import LEROBOT
+from diffclone.data.formats.meta import check_meta
+from diffclone.data.formats.minari import MINARI
+from diffclone.data.formats.npz import NPZ
+from diffclone.data.formats.pt import PT
+from diffclone.data.formats.robomimic import ROBOMIMIC
+from diffclone.data.formats.zarr import ZARR
 from diffclone.errors import DiffcloneError, InvalidData, MissingPackage
-from diffclone.files import create_path, refuse_existing
+from diffclone.registry import Registry
 
-Reader: TypeAlias = Callable[[Path], dict[str, Any]]
-
-PREFIXES = ("minari:", "lerobot:")
-"""What names a dataset that is not a plain path."""
-NAMES = "*.npz, *.pt, *.hdf5, *.zarr.zip; folders of Minari, LeRobot or zarr; and minari:ID, lerobot:FOLDER"
-HDF5 = (".hdf5", ".h5")
-LINE = 1000
-"""Letters of the longest line that is said of a file."""
+FORMATS: Registry[Format] = Registry(
+    "format",
+    {
+        "npz": NPZ,
+        "pt": PT,
+        "robomimic": ROBOMIMIC,
+        "d4rl": D4RL,
+        "minari": MINARI,
+        "lerobot": LEROBOT,
+        "zarr": ZARR,
+    },
+)
+"""Formats by name, in the order in which they are tried."""
+LONGEST_LINE = 1000
+"""Characters of the longest message about a file."""
 
 
 def read(source: str | Path) -> Demonstrations:
-    """Demonstrations from a file, a folder, or a name with a prefix. Whatever is wrong with them is one line."""
-    path, label, reader = _recognise(str(source))
+    """Read demonstrations from a file, a folder, or `FORMAT:NAME`. Errors are `InvalidData` with one line of text."""
+    format, path, subset = _find_source(str(source))
     try:
-        demos = _made(source, reader(path))
+        demos = _read_with(format, path, subset)
+        check_meta(demos.meta)
     except MissingPackage:
         raise
-    except DiffcloneError as fault:
-        raise InvalidData(_one_line(str(fault))) from None
-    except Exception as fault:  # what a damaged file makes a package raise is anything
-        reason = _one_line(str(fault) or type(fault).__name__)[:160]
-        raise InvalidData(f"{source} is not a readable {label} ({reason}).") from fault
+    except DiffcloneError as error:
+        message = str(error)
+        raise InvalidData(_to_line(message if str(path) in message else f"{source}: {message}")) from None
+    except Exception as error:  # a damaged file can make a package raise anything
+        reason = _to_line(str(error) or type(error).__name__)[:160]
+        raise InvalidData(f"{source} is not a readable {format.label} ({reason}).") from error
     return demos
 
 
 def write(demos: Demonstrations, target: str | Path) -> None:
-    """A new file or folder, in the format that its name asks for; whole or not at all, and never over another."""
-    name = str(target)
-    plain = name.partition(":")[2] if name.startswith(PREFIXES) else name
-    path = Path(plain)
-    if name.startswith("minari:") and ID.fullmatch(plain):
-        with create_path(store() / plain) as folder:
-            write_minari(demos, folder, plain)
-    elif name.startswith("minari:"):
-        with create_path(path) as folder:
-            write_minari(demos, folder, path.name if ID.fullmatch(path.name) else f"{path.name}-v0")
-    elif name.startswith("lerobot:"):
-        with create_path(path) as folder:
-            write_lerobot(demos, folder)
-    elif path.suffix in HDF5:
-        with create_path(path) as file:
-            write_robomimic(demos, file)
-    elif path.suffix == ".npz":
-        refuse_existing(path)
-        write_npz(demos, path)
-    else:
-        raise InvalidData(
-            f"demonstrations are saved as .npz; or as .hdf5 (robomimic), minari:ID-v0 and lerobot:FOLDER. "
-            f"{path} ends in {path.suffix or 'nothing'}."
-        )
+    """Write a new file or folder in the format that a prefix (`FORMAT:NAME`) or the suffix selects."""
+    format, name = _split_prefix(str(target))
+    writable = {key: known for key, known in FORMATS.items() if known.write is not None}
+    if format is None:
+        format = next((known for known in writable.values() if name.endswith(known.suffixes)), None)
+    if format is None or format.write is None:
+        raise InvalidData(f"cannot save demonstrations as {target}. Formats to save: {_list_formats(writable)}.")
+    format.write(demos, name)
+
+
+def has_format_prefix(source: str) -> bool:
+    """Return whether `source` begins with the name of a format and a colon, so that it is not a plain path."""
+    return _split_prefix(source)[0] is not None
 
 
 def describe(demos: Demonstrations) -> str:
-    """One line for a person: what was understood of a file."""
+    """Return one line that says what was read from a file."""
     known = demos.meta.get("understood", {})
     obs = known.get("observations") or {"obs": [demos.obs.shape[1]]}
     parts = [
         f"{demos.num_episodes} episodes, {demos.num_steps} steps",
-        f"observations {_keys(obs)} in {demos.obs.min():g} … {demos.obs.max():g}",
+        f"observations {_list_shapes(obs)} in {demos.obs.min():g} … {demos.obs.max():g}",
         f"actions ({demos.act.shape[1]}) in {demos.act.min():g} … {demos.act.max():g}",
     ]
     if left_out := known.get("left_out"):
-        parts.append(f"left out {_keys(left_out)}")
-    return _one_line(f"{known.get('format', 'demonstrations')}: {'; '.join(parts)}")
+        parts.append(f"left out {_list_shapes(left_out)}")
+    return _to_line(f"{known.get('format', 'demonstrations')}: {'; '.join(parts)}")
 
 
-def _made(source: str | Path, arguments: dict[str, Any]) -> Demonstrations:
-    try:
-        demos = Demonstrations.from_arrays(**arguments)
-    except InvalidData as fault:
-        raise InvalidData(f"{source}: {fault}") from None
-    check_meta(source, demos.meta)
-    return demos
-
-
-def _one_line(text: str) -> str:
-    """Names in a file may hold line ends and commands to a terminal, and may be many."""
-    shown = "".join(letter if letter.isprintable() else " " for letter in text)
-    return shown if len(shown) <= LINE else f"{shown[: LINE - 1]}…"
-
-
-def _keys(shapes: dict[str, list[int]]) -> str:
-    return ", ".join(f"{key} ({', '.join(map(str, shape))})" for key, shape in shapes.items())
-
-
-def _recognise(source: str) -> tuple[Path, str, Reader]:
-    """Where the data lies, what it is called, and who reads it: by a prefix, else by content, else by suffix."""
-    prefix, _, name = source.partition(":")
-    if prefix == "minari":
-        return find_minari(name), "Minari dataset", read_minari
-    if prefix == "lerobot":
-        return find_lerobot(name), "LeRobot dataset", read_lerobot
-    path, _, chosen = (source, "", "") if Path(source).exists() else source.partition("#")
-    path = Path(path)
+def _find_source(source: str) -> tuple[Format, Path, str]:
+    """Return format, path and subset. A prefix selects the format, or else content and suffix do."""
+    format, name = _split_prefix(source)
+    if format is not None:
+        return format, format.find(name), ""
+    plain, _, subset = (source, "", "") if Path(source).exists() else source.partition("#")
+    path = Path(plain)
     if not path.exists():
         raise InvalidData(f"no such file: {path}.")
-    if path.is_dir():
-        return _recognise_folder(path)
-    if path.stat().st_size == 0:
+    if not path.is_dir() and path.stat().st_size == 0:
         raise InvalidData(f"{path} is empty (0 bytes).")
-    with path.open("rb") as file:
-        head = file.read(8)
-    if head == b"\x89HDF\r\n\x1a\n" or path.suffix in HDF5:
-        return path, "HDF5 file of robomimic or D4RL", lambda file: _read_hdf5(file, chosen or None)
-    names = _zip_names(path) if head.startswith(b"PK") else []
-    if any(name.endswith((".zarray", "zarr.json")) for name in names) or path.name.endswith(".zarr.zip"):
-        return path, "zip of a zarr replay buffer", read_zarr
-    if any(name.endswith("/data.pkl") for name in names) or path.suffix == ".pt":
-        return path, ".pt file of tensors", read_pt
-    if any(name.endswith(".npy") for name in names) or path.suffix == ".npz":
-        return path, ".npz file", read_npz
-    raise InvalidData(f"cannot tell the format of {path}; known are files named {NAMES}.")
+    # Content decides; the suffix helps where two formats share it, or where a damaged file is not recognised.
+    score = {format: 2 * _recognises(format, path) + path.name.endswith(format.suffixes) for format in FORMATS.values()}
+    format = max(score, key=lambda known: score[known])
+    if not score[format]:
+        raise InvalidData(f"cannot recognise the format of {path}. Known formats: {_list_formats(FORMATS)}.")
+    return format, path, subset
 
 
-def _recognise_folder(path: Path) -> tuple[Path, str, Reader]:
-    if (path / "meta" / "info.json").is_file():
-        return path, "LeRobot dataset", read_lerobot
-    if (path / "metadata.json").is_file() or (path / "data" / "metadata.json").is_file():
-        return path, "Minari dataset", read_minari
-    if (path / "meta" / "episode_ends").is_dir():
-        return path, "zarr replay buffer", read_zarr
-    raise InvalidData(f"cannot tell the format of {path}; known are files named {NAMES}.")
+def _split_prefix(source: str) -> tuple[Format | None, str]:
+    name, colon, rest = source.partition(":")
+    return (FORMATS[name], rest) if colon and name in FORMATS else (None, source)
 
 
-def _read_hdf5(path: Path, chosen: str | None) -> dict[str, Any]:
-    """Three formats share a suffix; what lies on top tells them apart."""
-    with opened(path) as file:
-        top = list(file)
-    if "data" in top:
-        return read_robomimic(path, chosen)
-    if "observations" in top and "actions" in top:
-        return read_d4rl(path)
-    if "episode_0" in top:
-        raise InvalidData(f"{path} is a part of a Minari dataset; give its folder, {path.parent}.")
-    raise InvalidData(
-        f"{path} has {', '.join(top[:12]) or 'nothing'} on top; robomimic has data, D4RL has observations and actions."
-    )
-
-
-def _zip_names(path: Path) -> list[str]:
+def _recognises(format: Format, path: Path) -> bool:
     try:
-        with zipfile.ZipFile(path) as file:
-            return file.namelist()
-    except Exception:  # damaged: the reader that the suffix names will say so
-        return []
+        return format.recognise(path)
+    except MissingPackage:
+        raise
+    except Exception:  # a damaged file: the format that its suffix selects reports it
+        return False
+
+
+def _read_with(format: Format, path: Path, subset: str) -> Demonstrations:
+    if not subset:
+        return format.read(path)
+    if format.read_subset is None:
+        raise InvalidData(f"{path} has no named subsets, so that #{subset} cannot be read. Remove it.")
+    return format.read_subset(path, subset)
+
+
+def _list_formats(formats: Mapping[str, Format]) -> str:
+    usage = {name: [f"*{suffix}" for suffix in f.suffixes] or [f"{name}:NAME"] for name, f in formats.items()}
+    return ", ".join(f"{name} ({', '.join(ways)})" for name, ways in usage.items())
+
+
+def _list_shapes(shapes: Mapping[str, Sequence[int]]) -> str:
+    return ", ".join(f"{key} {format_shape(shape)}" for key, shape in shapes.items())
+
+
+def _to_line(text: str) -> str:
+    """Shorten a text and replace line breaks and terminal control characters, which names in a file may contain."""
+    line = "".join(character if character.isprintable() else " " for character in text)
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"

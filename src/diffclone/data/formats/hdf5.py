@@ -1,76 +1,83 @@
-"""HDF5 files, read without following anything out of them."""
+"""HDF5 files, read without following links to other files."""
 
+import math
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from diffclone.data.formats.found import Numbers, need
-from diffclone.data.formats.limits import Budget
+from diffclone.data.formats.contents import Array, import_optional
+from diffclone.data.formats.memory import MemoryBudget
 from diffclone.errors import InvalidData
+
+SUFFIXES = (".hdf5", ".h5")
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 @contextmanager
-def opened(path: Path) -> Generator[Any, None, None]:
-    """The file's root group."""
+def open_hdf5(path: Path) -> Generator[Any, None, None]:
+    """Open a file and yield its root group."""
     if not path.is_file():
         raise InvalidData(f"no such file: {path}.")
-    with need("h5py", path).File(path, "r") as file:
+    with import_optional("h5py", path).File(path, "r") as file:
         yield file
 
 
-def child(group: Any, name: str, path: Path) -> Any:
-    """A group or dataset that lies in this file; links and outside storage are refused."""
-    h5py = need("h5py", path)
-    found = f"{group.name.rstrip('/')}/{name}"
+def list_root(path: Path) -> list[str]:
+    """Return the names in the root group, or none if the file is not HDF5."""
+    if not path.is_file():
+        return []
+    with path.open("rb") as file:
+        if file.read(len(SIGNATURE)) != SIGNATURE:
+            return []
+    with open_hdf5(path) as root:
+        return list(root)
+
+
+def get_item(group: Any, name: str, path: Path) -> Any:
+    """Return a group or dataset that is stored in this file. Links and external storage are refused."""
+    h5py = import_optional("h5py", path)
+    full_name = f"{group.name.rstrip('/')}/{name}"
     if name not in group:
-        there = ", ".join(list(group)[:12]) or "nothing"
-        raise InvalidData(f"{path} lacks {found}; beside it are {there}.")
+        raise InvalidData(f"{path} lacks {full_name}; the group contains {', '.join(list(group)[:12]) or 'nothing'}.")
     if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-        raise InvalidData(f"{path}: {found} is a link. Links are not followed; copy the data into the file.")
+        raise InvalidData(f"{path}: {full_name} is a link. Links are not followed; copy the data into the file.")
     item = group[name]
     if isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
-        raise InvalidData(f"{path}: {found} lies in other files, which are not read; copy it into this one.")
+        raise InvalidData(f"{path}: {full_name} is stored in other files, which are not read; copy it into this one.")
     return item
 
 
-def subgroup(group: Any, name: str, path: Path) -> Any:
-    """A group."""
-    item = child(group, name, path)
+def get_group(group: Any, name: str, path: Path) -> Any:
+    """Return a subgroup."""
+    item = get_item(group, name, path)
     if not is_group(item, path):
         raise InvalidData(f"{path}: {item.name} is a dataset; a group was expected.")
     return item
 
 
 def is_group(item: Any, path: Path) -> bool:
-    """Else it is a dataset."""
-    return isinstance(item, need("h5py", path).Group)
+    """Return whether an item is a group; otherwise it is a dataset."""
+    return isinstance(item, import_optional("h5py", path).Group)
 
 
-def dataset(group: Any, name: str, path: Path) -> Any:
-    """A dataset, not yet read."""
-    item = child(group, name, path)
+def get_dataset(group: Any, name: str, path: Path) -> Any:
+    """Return a dataset without reading its values."""
+    item = get_item(group, name, path)
     if is_group(item, path) or not hasattr(item, "dtype") or item.shape is None:
         raise InvalidData(f"{path}: {item.name} is not an array; a dataset was expected.")
     return item
 
 
-def numbers(item: Any, budget: Budget) -> Numbers:
-    """Read a dataset of numbers, if its size is believable; a chunk may claim more than the whole."""
+def read_numbers(item: Any, budget: MemoryBudget) -> Array:
+    """Read a dataset of numbers within the budget. One chunk may declare more than the whole dataset."""
     if item.dtype.kind not in "fiub":
-        raise InvalidData(f"{budget.source}: {item.name} must hold numbers; it holds {item.dtype}.")
-    budget.take(item.name, max(item.shape, item.chunks or (), key=_volume), item.dtype.itemsize)
+        raise InvalidData(f"{budget.source}: {item.name} must contain numbers; it contains {item.dtype}.")
+    budget.reserve(item.name, max(item.shape, item.chunks or (), key=math.prod), item.dtype.itemsize)
     return item[()]
 
 
-def text(item: Any, name: str) -> str | None:
-    """An attribute, if it is a text."""
+def get_text(item: Any, name: str) -> str | None:
+    """Return an attribute if it is text."""
     value = item.attrs.get(name) if name in item.attrs else None
     return value.decode() if isinstance(value, bytes) else value if isinstance(value, str) else None
-
-
-def _volume(shape: tuple[int, ...]) -> int:
-    volume = 1
-    for side in shape:
-        volume *= side
-    return volume

@@ -1,4 +1,4 @@
-"""Our own format: arrays `obs`, `act`, `episode_ends`, and optionally `meta`, a JSON string."""
+"""The package's own format: arrays `obs`, `act`, `episode_ends`, and optionally `meta`, a JSON string."""
 
 import io
 import json
@@ -11,40 +11,39 @@ import numpy as np
 from numpy.lib import format as npy
 
 from diffclone.data.demonstrations import Demonstrations
-from diffclone.data.formats.found import Numbers, parse_meta
-from diffclone.data.formats.limits import Budget
+from diffclone.data.formats.contents import Array
+from diffclone.data.formats.format import Format
+from diffclone.data.formats.memory import MemoryBudget
+from diffclone.data.formats.meta import parse_meta
+from diffclone.data.formats.zips import has_entry, open_entry
 from diffclone.errors import InvalidData
-from diffclone.files import write_atomically
+from diffclone.files import refuse_existing, write_atomically
 
 KEYS = ("obs", "act", "episode_ends")
 
 
-def read_npz(path: Path) -> dict[str, Any]:
-    """The arrays, and `meta`."""
-    budget = Budget.of(path)
+def read_npz(path: Path) -> Demonstrations:
+    """Read the arrays and the metadata."""
+    budget = MemoryBudget.from_path(path)
     with zipfile.ZipFile(path) as file:
         entries = {info.filename.removesuffix(".npy"): info for info in file.infolist()}
-        require(path, entries, KEYS)
+        require_keys(path, entries, KEYS)
         arrays = {key: _read_array(file, entries[key], budget) for key in (*KEYS, "meta") if key in entries}
     meta = parse_meta(path, arrays["meta"]) if "meta" in arrays else {}
-    return {key: arrays[key] for key in KEYS} | {"meta": meta}
+    return Demonstrations.from_arrays(**{key: arrays[key] for key in KEYS}, meta=meta)
 
 
-def write_npz(demos: Demonstrations, path: Path) -> None:
-    """Write a new file, whole or not at all."""
+def write_npz(demos: Demonstrations, name: str) -> None:
+    """Write a new compressed file."""
+    refuse_existing(Path(name))
     buffer = io.BytesIO()
-    np.savez_compressed(
-        buffer,
-        obs=demos.obs,
-        act=demos.act,
-        episode_ends=demos.episode_ends,
-        meta=np.array(json.dumps(demos.meta)),
-    )
-    write_atomically(path, buffer.getvalue())
+    meta = np.array(json.dumps(demos.meta))
+    np.savez_compressed(buffer, obs=demos.obs, act=demos.act, episode_ends=demos.episode_ends, meta=meta)
+    write_atomically(Path(name), buffer.getvalue())
 
 
-def require(path: Path, there: Mapping[Any, Any], keys: Iterable[str]) -> None:
-    """Name what a file lacks."""
+def require_keys(path: Path, there: Mapping[Any, Any], keys: Iterable[str]) -> None:
+    """Raise `InvalidData` with the names of the arrays that a file lacks."""
     if missing := [key for key in keys if key not in there]:
         raise InvalidData(
             f"{path} lacks {', '.join(missing)}; it has {', '.join(map(str, there)) or 'nothing'}. "
@@ -52,22 +51,24 @@ def require(path: Path, there: Mapping[Any, Any], keys: Iterable[str]) -> None:
         )
 
 
-def open_entry(file: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
-    """An entry's bytes, unless its compression can take memory that its size does not tell."""
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(f"{info.filename} is compressed by method {info.compress_type}; deflate was expected")
-    return file.open(info)
-
-
-def _read_array(file: zipfile.ZipFile, info: zipfile.ZipInfo, budget: Budget) -> Numbers:
-    """An array whose header, entry and budget agree on its size: numpy itself would believe the header."""
+def _read_array(file: zipfile.ZipFile, info: zipfile.ZipInfo, budget: MemoryBudget) -> Array:
+    """Read an array after checking its header against the entry's size, because numpy allocates what a header says."""
     with open_entry(file, info) as entry:
         version = npy.read_magic(entry)
         header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, _, dtype = header(entry)
-        budget.take(info.filename, shape, max(1, dtype.itemsize))
+        budget.reserve(info.filename, shape, max(1, dtype.itemsize))
         length = info.file_size - entry.tell()
         if dtype.hasobject or length != int(np.prod(shape, dtype=object)) * dtype.itemsize:
-            raise ValueError(f"{info.filename} says {dtype}{list(shape)} and holds {length} bytes")
+            raise ValueError(f"{info.filename} declares {dtype}{list(shape)} and contains {length} bytes")
     with open_entry(file, info) as entry:
         return npy.read_array(entry, allow_pickle=False)
+
+
+NPZ = Format(
+    label=".npz file",
+    recognise=lambda path: has_entry(path, ".npy"),
+    read=read_npz,
+    write=write_npz,
+    suffixes=(".npz",),
+)

@@ -1,38 +1,48 @@
-"""The layout of the original release: a flat dict of tensors `obs`, `actions`, `done`."""
+"""The format of the original release: a dict of tensors `obs`, `actions`, `done`."""
 
 import zipfile
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from diffclone.data.formats.found import Numbers
-from diffclone.data.formats.limits import Budget
-from diffclone.data.formats.npz import require
+from diffclone.data.demonstrations import Demonstrations
+from diffclone.data.formats.contents import Array
+from diffclone.data.formats.format import Format
+from diffclone.data.formats.memory import MemoryBudget
+from diffclone.data.formats.npz import require_keys
+from diffclone.data.formats.zips import has_entry
 from diffclone.errors import InvalidData
 
 KEYS = ("obs", "actions", "done")
 
 
-def read_pt(path: Path) -> dict[str, Any]:
-    """Tensors only: nothing in the file is executed."""
-    budget = Budget.of(path)
+def read_pt(path: Path) -> Demonstrations:
+    """Read the tensors. No code in the file is executed."""
+    import torch
+
+    budget = MemoryBudget.from_path(path)
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as file:
             for info in file.infolist():
-                budget.take(info.filename, (info.file_size,), 1)
+                budget.reserve(info.filename, (info.file_size,), 1)
     arrays = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(arrays, dict):
-        raise InvalidData(f"{path} holds a {type(arrays).__name__}; a dict of tensors was expected.")
-    require(path, arrays, KEYS)
-    obs, act, done = (_numbers(key, arrays[key], Budget.of(path)) for key in KEYS)
-    return {"obs": obs, "act": act, "done": done, "meta": {"source": path.name}}
+        raise InvalidData(f"{path} contains a {type(arrays).__name__}; a dict of tensors was expected.")
+    require_keys(path, arrays, KEYS)
+    obs, act, done = (_to_array(key, torch.as_tensor(arrays[key]), MemoryBudget.from_path(path)) for key in KEYS)
+    return Demonstrations.from_arrays(obs, act, done=done, meta={"source": path.name})
 
 
-def _numbers(key: str, values: Any, budget: Budget) -> Numbers:
-    """The values in double precision. A view of few bytes can claim any shape, so this is asked first."""
-    tensor = torch.as_tensor(values).detach()
+def _to_array(key: str, tensor: Any, budget: MemoryBudget) -> Array:
+    """Convert to double precision. The size is checked first, because a view of few bytes can have any shape."""
     if tensor.is_complex():
-        raise InvalidData(f"{budget.source}: {key} must hold numbers; it holds {tensor.dtype}.")
-    budget.take(key, tuple(tensor.shape), 8)
-    return tensor.double().numpy()
+        raise InvalidData(f"{budget.source}: {key} must contain numbers; it contains {tensor.dtype}.")
+    budget.reserve(key, tuple(tensor.shape), 8)
+    return tensor.detach().double().numpy()
+
+
+PT = Format(
+    label=".pt file of tensors",
+    recognise=lambda path: has_entry(path, "/data.pkl"),
+    read=read_pt,
+    suffixes=(".pt",),
+)

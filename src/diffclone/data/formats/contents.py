@@ -1,0 +1,122 @@
+"""The arrays that a reader found in a file, and how they become `Demonstrations`."""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+
+from diffclone.data.demonstrations import Demonstrations
+from diffclone.errors import InvalidData, MissingPackage
+
+Array: TypeAlias = npt.NDArray[Any]
+Episode: TypeAlias = tuple[Mapping[str, Array], Array]
+"""Observations by key, and actions."""
+
+
+@final
+@dataclass(frozen=True)
+class FileContents:
+    """The arrays of a file, over the steps of all episodes, before observations are flattened."""
+
+    format: str
+    """The name of the format, as users see it."""
+    obs: Mapping[str, Array]
+    """Observations by key, in the order of concatenation. The first axis is steps."""
+    act: Array
+    """Actions. The first axis is steps."""
+    episode_ends: npt.NDArray[np.int64]
+    """The number of steps up to and including the last step of each episode."""
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Metadata for the demonstrations."""
+    left_out: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
+    """Shapes of observations that are in the file and are not read: images and texts."""
+
+    def to_demonstrations(self, source: Path) -> Demonstrations:
+        """Concatenate the observations. `meta["understood"]` lists what was read from the file."""
+        if not self.obs:
+            there = ", ".join(f"{key} {format_shape(shape)}" for key, shape in self.left_out.items()) or "nothing"
+            raise InvalidData(
+                f"{source} has no low-dimensional observations; it has {there}. Images and texts are not read from "
+                f"{self.format}; save them as .npz, flattened."
+            )
+        if self.act.dtype.kind in "iub":
+            raise InvalidData(
+                f"{source}: actions are integers ({self.act.dtype}); discrete actions are not supported. "
+                "Store continuous actions as floats."
+            )
+        understood = {
+            "format": self.format,
+            "observations": {key: list(values.shape[1:]) for key, values in self.obs.items()},
+            "actions": list(self.act.shape[1:]),
+            "left_out": {key: list(shape) for key, shape in self.left_out.items()},
+            "episodes": len(self.episode_ends),
+            "steps": len(self.act),
+        }
+        columns = [_flatten_rows(source, key, values) for key, values in self.obs.items()]
+        parts = [[key, part.shape[1]] for key, part in zip(self.obs, columns, strict=True)]
+        return Demonstrations.from_arrays(
+            columns[0] if len(columns) == 1 else np.concatenate(columns, 1),
+            self.act,
+            episode_ends=self.episode_ends,
+            # Keys that an earlier conversion recorded stay: they name the original parts.
+            meta={"observation_keys": parts, **self.meta, "understood": understood},
+        )
+
+
+def join_episodes(source: Path, episodes: Sequence[Episode]) -> tuple[dict[str, Array], Array, Array]:
+    """Concatenate episodes to observations, actions and episode ends. All must have the same keys and shapes."""
+    if not episodes:
+        raise InvalidData(f"{source} has no episodes; at least one episode of one step is needed.")
+    keys = list(episodes[0][0])
+    shapes: dict[str, Any] = {}
+    for number, (obs, act) in enumerate(episodes):
+        if list(obs) != keys:
+            raise InvalidData(
+                f"{source}: episode {number} has observations {', '.join(obs) or 'nothing'}; the first episode has "
+                f"{', '.join(keys) or 'nothing'}. All episodes must have the same."
+            )
+        for key, values in {**obs, "actions": act}.items():
+            if values.ndim < 1 or len(values) != len(act):
+                raise InvalidData(
+                    f"{source}: episode {number} has {key} of shape {values.shape} for {len(act)} actions. "
+                    "Row i of both must be the same step."
+                )
+            if shapes.setdefault(key, values.shape[1:]) != values.shape[1:]:
+                raise InvalidData(
+                    f"{source}: {key} has shape {format_shape(values.shape[1:])} per step in episode {number}, and "
+                    f"{format_shape(shapes[key])} before. All episodes must have the same."
+                )
+    obs = {key: np.concatenate([episode[0][key] for episode in episodes]) for key in keys}
+    ends = np.cumsum([len(act) for _, act in episodes], dtype=np.int64)
+    return obs, np.concatenate([act for _, act in episodes]), ends
+
+
+def is_image(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
+    """Return whether an array of this shape (steps first) holds images: 3 axes per step, or 2 axes of bytes."""
+    return len(shape) >= 4 or (len(shape) == 3 and dtype == np.uint8)
+
+
+def format_shape(shape: Sequence[int]) -> str:
+    """Return a shape as text, such as (480, 640, 3)."""
+    return f"({', '.join(map(str, shape))})"
+
+
+def import_optional(package: str, source: str | Path) -> Any:
+    """Import an optional package that `source` needs."""
+    try:
+        return importlib.import_module(package)
+    except ImportError:
+        raise MissingPackage(
+            f"{source} needs the package {package.partition('.')[0]}. Try: pip install 'diffclone[data]'."
+        ) from None
+
+
+def _flatten_rows(source: Path, key: str, values: Array) -> Array:
+    if values.dtype.kind not in "fiub":
+        raise InvalidData(f"{source}: {key} must contain numbers; it contains {values.dtype}.")
+    rows = values.reshape(len(values), -1) if len(values) else values.reshape(0, 1)
+    return rows.astype(np.float32) if rows.dtype == np.bool_ else rows

@@ -1,0 +1,32 @@
+"""What a format of demonstrations consists of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from diffclone.data.demonstrations import Demonstrations
+
+
+@final
+@dataclass(frozen=True)
+class Format:
+    """A format that demonstrations are read from, and perhaps written to.
+
+    Its registered name is also a prefix: `NAME:PATH` reads or writes PATH in this format, whatever PATH looks like.
+    """
+
+    label: str
+    """What error messages call a file or folder of this format, such as "LeRobot dataset"."""
+    recognise: Callable[[Path], bool]
+    """Return whether the content of an existing file or folder has this format. An exception means no."""
+    read: Callable[[Path], Demonstrations]
+    """Read a file or folder. Any exception is reported to the user as one line."""
+    read_subset: Callable[[Path, str], Demonstrations] | None = None
+    """Read the episodes that `PATH#SUBSET` names. None where files have no named subsets."""
+    write: Callable[[Demonstrations, str], None] | None = None
+    """Write a new file or folder. It gets the name that the user gave, without the prefix. None if read only."""
+    suffixes: tuple[str, ...] = ()
+    """Endings of names. They select the format to write, and the one to read where no content is recognised."""
+    find: Callable[[str], Path] = Path
+    """Return the path for the NAME in `prefix:NAME`."""
