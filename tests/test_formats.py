@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from diffclone import Demonstrations
-from diffclone.data.formats import describe
+from diffclone.data.formats import FORMATS, describe, has_format_prefix
 from diffclone.errors import InvalidData, MissingPackage
 
 h5py: Any = pytest.importorskip("h5py")
@@ -29,6 +29,28 @@ STATE = RNG.normal(size=(8, 3)).astype(np.float32)
 GOAL = RNG.normal(size=(8, 2)).astype(np.float32)
 ACT = RNG.uniform(-1, 1, size=(8, 2)).astype(np.float32)
 PICTURE = np.zeros((8, 4, 4, 3), dtype=np.uint8)
+
+TABLES = """
+import numpy as np
+from pathlib import Path
+from diffclone import Demonstrations
+from diffclone.data.formats import Format
+
+def read(path):
+    rows = np.loadtxt(path, dtype=np.float32)
+    return Demonstrations.from_arrays(rows[:, :-1], rows[:, -1:], episode_ends=[len(rows)])
+
+def write(demos, name):
+    np.savetxt(name, np.hstack([demos.obs, demos.act]), header="table", comments="#", fmt="%.9g")
+
+TABLE = Format(
+    label="table of numbers",
+    recognise=lambda path: path.read_bytes().startswith(b"#table"),
+    read=read,
+    write=write,
+    suffixes=(".table",),
+)
+"""
 
 
 def slices() -> list[slice]:
@@ -339,6 +361,34 @@ def test_content_tells_the_format_where_the_name_does_not(tmp_path: Path) -> Non
     torch.save({"obs": torch.tensor(STATE), "actions": torch.tensor(ACT), "done": done}, tmp_path / "c.data")
     for name in "abc":
         check(Demonstrations.load(tmp_path / f"{name}.data"), STATE)
+
+
+def test_another_package_adds_a_format_by_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tables.py").write_text(TABLES)
+    info = tmp_path / "tables-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: tables\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[diffclone.formats]\ntable = tables:TABLE\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    FORMATS.__dict__.pop("_plugins", None)
+    try:
+        demos = Demonstrations.from_arrays(STATE, ACT[:, :1], episode_ends=[8])
+        demos.save(tmp_path / "a.table")
+        demos.save(f"table:{tmp_path}/b")
+        for name in ("a.table", "b"):  # by its suffix, by its content
+            assert Demonstrations.load(tmp_path / name).fingerprint == demos.fingerprint
+        assert has_format_prefix("table:b")
+        assert not has_format_prefix("chair:b")
+        (tmp_path / "c.table").write_text("#table\n1 2 x\n")
+        with pytest.raises(InvalidData, match=r"c\.table is not a readable table of numbers \(.*'x'"):
+            Demonstrations.load(tmp_path / "c.table")
+        (tmp_path / "d.csv").write_text("1, 2")
+        with pytest.raises(InvalidData, match=r"Known formats: .*, zarr \(.*\), table \(\*\.table\)"):
+            Demonstrations.load(tmp_path / "d.csv")
+    finally:
+        monkeypatch.undo()
+        FORMATS.__dict__.pop("_plugins", None)
+        FORMATS._entries.pop("table", None)  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_prefix_selects_the_format_whatever_the_name(tmp_path: Path) -> None:

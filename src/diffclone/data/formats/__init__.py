@@ -17,6 +17,8 @@ from diffclone.data.formats.zarr import ZARR
 from diffclone.errors import DiffcloneError, InvalidData, MissingPackage
 from diffclone.registry import Registry
 
+__all__ = ["FORMATS", "Format", "describe", "has_format_prefix", "read", "write"]
+
 FORMATS: Registry[Format] = Registry(
     "format",
     {
@@ -28,8 +30,10 @@ FORMATS: Registry[Format] = Registry(
         "lerobot": LEROBOT,
         "zarr": ZARR,
     },
+    group="diffclone.formats",
+    instance_of=Format,
 )
-"""Formats by name, in the order in which they are tried."""
+"""Formats by name. Where several fit a file equally well, the first is used."""
 LONGEST_LINE = 1000
 """Characters of the longest message about a file."""
 
