@@ -1,14 +1,13 @@
-"""How long a policy takes to act: milliseconds an action, one observation at a time, on one CPU thread.
+"""Measure the latency of each method: milliseconds per action, one observation at a time, on one CPU thread.
 
-python benchmarks/latency.py                        all methods, a table
-python benchmarks/latency.py --json --out FILE      also a Record, appended to FILE
+python benchmarks/latency.py                        print a table of all methods
+python benchmarks/latency.py --json --out FILE      print JSON and append a Record to FILE
 
-Contestants take turns, and each is given the median of its turns. A turn is a fifth of a second of calls, or one call
-where that takes longer: `policy(obs)` as a robot would have it, NumPy in and NumPy out, with all that a call does
-besides the network (normalising, drawing noise, cutting to the limits). Sizes are Maze's (6 numbers seen, 2 forces) and
-networks those of the paper's Maze column; implicit BC with Langevin walks, which the paper does not have, is as its
-defaults are. Policies are trained for a single update on the bundled demonstrations: how long a call takes does not
-depend on what the weights are. The ratio is to BC.
+Methods alternate in rounds of 0.2 s or one call, whichever is longer; the result is the median over rounds. A call is
+`policy(obs)` from NumPy to NumPy, including normalisation, random draws and clipping. Sizes are those of Maze
+(observation 6, action 2) and networks those of the paper's Maze column; implicit BC with Langevin sampling, which the
+paper does not have, uses its defaults. Policies are trained for one update because the latency does not depend on the
+weights. Ratios are relative to BC.
 """
 
 import os
@@ -32,29 +31,29 @@ from diffclone.tasks import TASKS
 
 @dataclass(frozen=True)
 class Latency:
-    """Time the actions of policies."""
+    """Measure the latency of each method."""
 
     rounds: int = 15
-    """Turns of each contestant."""
+    """Rounds per method."""
     json: bool = False
-    """Print the Record instead of a table."""
+    """Print JSON instead of a table."""
     out: Path | None = None
-    """A file of Records to append to."""
+    """File to which the Record is appended."""
 
     def run(self) -> None:
-        """Do it."""
-        begun, load = time.monotonic(), os.getloadavg()[0]
+        """Run the benchmark."""
+        start, load = time.monotonic(), os.getloadavg()[0]
         torch.set_num_threads(1)
         demos = TASKS["maze"].demonstrations()
-        playing = list(actors(demos))
+        policies = list(actors(demos))
         with bars() as show:
-            found = measure(
-                playing,
+            milliseconds = measure(
+                policies,
                 demos.obs.astype(np.float32),
                 self.rounds,
                 lambda done, total: show.update("latency", done, total),
             )
-        ratio = {name: taken / found["BC"] for name, taken in found.items()}
+        ratio = {name: value / milliseconds["BC"] for name, value in milliseconds.items()}
         record = Record(
             kind="benchmark",
             settings={
@@ -62,24 +61,24 @@ class Latency:
                 "task": "maze",
                 "rounds": self.rounds,
                 "threads": torch.get_num_threads(),
-                "methods": {a.name: to_dict(a.policy.method) for a in playing},
+                "methods": {a.name: to_dict(a.policy.method) for a in policies},
             },
             members=[],
-            data=playing[0].policy.data,
-            results={"milliseconds": found, "ratio_to_bc": ratio, "load_before": load},
+            data=policies[0].policy.data,
+            results={"milliseconds": milliseconds, "ratio_to_bc": ratio, "load_before": load},
             device=f"cpu, {os.cpu_count()} cores, {platform.machine()}",
-            seconds=time.monotonic() - begun,
+            seconds=time.monotonic() - start,
         )
         if self.out is not None:
             record.append_to(self.out)
         if self.json:
             print_json({"results": record.results, "device": record.device, "seconds": record.seconds})
             return
-        title = f"Milliseconds an action, one CPU thread, median of {self.rounds} turns"
-        rows = [[name, three_digits(taken), three_digits(ratio[name])] for name, taken in found.items()]
-        print_table(title, ["method", "ms an action", "times BC"], rows)
+        title = f"Milliseconds per action, one CPU thread, median of {self.rounds} rounds"
+        rows = [[name, three_digits(value), three_digits(ratio[name])] for name, value in milliseconds.items()]
+        print_table(title, ["method", "ms per action", "relative to BC"], rows)
         if load > 0.5:
-            print_message(f"Something else was running (load {load:.1f}): these numbers are not worth much.")
+            print_message(f"Other processes were running (load average {load:.1f}): do not use these numbers.")
 
 
 if __name__ == "__main__":
