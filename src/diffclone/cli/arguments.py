@@ -30,6 +30,12 @@ def find_demonstrations(data: str, task: str | None) -> tuple[str | None, Demons
     return (None if name is None else TASKS[name].name), demos
 
 
+def absolute_source(data: str) -> str:
+    """Return a name for the same demonstrations that is valid in every working directory."""
+    prefix, colon, path = data.rpartition(":")
+    return prefix + colon + str(Path(path).resolve()) if data not in TASKS and Path(path).exists() else data
+
+
 def parse_values(flag: str, entries: Sequence[str]) -> dict[str, list[float]]:
     """`field=1,2,3` to its values."""
     parsed: dict[str, list[float]] = {}

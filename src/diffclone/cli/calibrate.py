@@ -1,14 +1,15 @@
-"""The command about monitoring; like the others, a dataclass whose fields are its flags."""
+"""The `calibrate` command."""
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
 
-import tyro
-
-from diffclone.cli.arguments import find_demonstrations
+from diffclone.cli.arguments import RunFolder, find_demonstrations
 from diffclone.cli.console import bars, print_json, print_message
-from diffclone.deploy.calibration import calibrate_on_demonstrations, calibrate_on_rollouts
+from diffclone.deploy.calibration import (
+    calibrate_on_demonstrations,
+    calibrate_on_rollouts,
+    find_trained_episodes,
+    select_held_out,
+)
 from diffclone.deploy.monitor import CALIBRATION, Monitor
 from diffclone.errors import InvalidSettings
 from diffclone.files import refuse_existing
@@ -19,62 +20,77 @@ from diffclone.training.runs import Run
 
 @dataclass(frozen=True)
 class Calibrate:
-    """Set the thresholds above which a run's guide raises an alarm, on held-out episodes or successful rollouts."""
+    """Find the thresholds above which a run's monitor raises an alarm, on held-out episodes or successful rollouts."""
 
-    run_folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-    """What `diffclone train` made, with a diffusion guide."""
+    run_folder: RunFolder
+    """Folder of a run that was trained with a diffusion guide."""
     data: str | None = None
-    """A file of demonstrations that the run was not trained on. Or give --env."""
+    """Demonstrations that are not in the training data; by default the run's own held-out episodes."""
     env: str | None = None
-    """A task, in which the policy plays from validation starts; the episodes that succeed count."""
+    """Calibrate on successful episodes of the policy in this task instead, from validation starts."""
+    skip_trained: bool = False
+    """Leave out episodes of --data that are in the training data, instead of refusing them."""
     episodes: int = 100
-    """Episodes played with --env."""
+    """Number of episodes to run with --env."""
     alpha: float = 0.05
-    """The share of good episodes that may raise an alarm; 0.05 needs 19 of them, 0.01 needs 99."""
+    """Share of good episodes that may raise an alarm; 0.05 needs 19 episodes, 0.01 needs 99."""
     member: int = 0
-    """Which member acts and judges."""
+    """Index of the member whose guide and policy are used."""
     options: tuple[str, ...] = ()
-    """Of the task's environment, e.g. start_noise=2 goal_noise=2."""
+    """Options of the environment of --env, e.g. start_noise=2 goal_noise=2."""
     again: bool = False
-    """Replace the calibration that is there."""
+    """Replace an existing calibration."""
     json: bool = False
     """Print JSON when done."""
 
     def run(self) -> None:
-        """Do it."""
-        if (self.data is None) == (self.env is None):
-            given = "neither" if self.data is None else "both"
-            raise InvalidSettings(f"{given} of --data and --env was given; calibrate on one of them.")
+        """Calibrate and save the monitor next to the policy."""
+        if self.data is not None and self.env is not None:
+            raise InvalidSettings("--data and --env exclude each other; choose one.")
         if self.options and self.env is None:
-            raise InvalidSettings("--options are of an environment; they go with --env TASK.")
+            raise InvalidSettings("--options need --env TASK.")
+        if self.skip_trained and self.data is None:
+            raise InvalidSettings("--skip-trained needs --data FILE.")
         run = Run(self.run_folder)
-        run.policy()  # what is no finished run is told so first
+        run.policy()  # raises an error if the run has not finished
         path = run.folder / "policy" / CALIBRATION
         if not self.again:
-            refuse_existing(path, "To replace it: --again.")
-        monitor = self.on_data(run, self.data) if self.data is not None else self.on_rollouts(run, str(self.env))
+            refuse_existing(path, "Add --again to replace it.")
+        monitor = self.on_rollouts(run, self.env) if self.env is not None else self.on_demonstrations(run)
         monitor.save(path.parent)
         q = monitor.calibration
         assert q is not None
         if self.json:
             print_json({"out": str(path), **q.to_dict()})
         else:
-            parts = f"state {q.state:.4g}, action {q.action:.4g}, both {q.both:.4g}"
+            thresholds = f"state {q.state:.4g}, action {q.action:.4g}, both {q.both:.4g}"
             print_message(
-                f"wrote {path}: an alarm above {parts}; {q.episodes} episodes, alpha {q.alpha:g}, member {q.member}."
+                f"wrote {path}: thresholds {thresholds}; {q.episodes} episodes, alpha {q.alpha:g}, member {q.member}."
             )
 
-    def on_data(self, run: Run, data: str) -> Monitor:
-        """On a file."""
-        _, held_out = find_demonstrations(data, None)
-        if held_out.fingerprint == run.policy().data.get("fingerprint"):
-            print_message(
-                f"{data} is what the guide was trained on: its thresholds will be too low. Hold some episodes out."
+    def on_demonstrations(self, run: Run) -> Monitor:
+        """Calibrate on --data, or on the run's held-out episodes."""
+        known = run.episodes
+        if self.data is None and (known is None or known.source is None or not known.held_out):
+            raise InvalidSettings(
+                f"{run.folder} has no known held-out episodes. Train with --held-out 0.2, or calibrate on other "
+                "episodes with --data FILE, or on rollouts with --env TASK."
             )
-        return calibrate_on_demonstrations(run, held_out, self.alpha, self.member)
+        data = self.data or str(known and known.source)
+        _, demos = find_demonstrations(data, None)
+        overlap, chosen = find_trained_episodes(run, demos), demos
+        if self.data is None:
+            chosen = select_held_out(run, demos)
+        elif overlap is None:
+            print_message(f"{run.folder} is of an older version: overlap with its training episodes cannot be checked.")
+        elif self.skip_trained and len(overlap) < demos.num_episodes:
+            chosen = demos.take(sorted(set(range(demos.num_episodes)) - set(overlap)))
+        if left_out := demos.num_episodes - chosen.num_episodes:
+            print_message(f"using {chosen.num_episodes} episodes of {data}; {left_out} are left out.")
+        return calibrate_on_demonstrations(run, chosen, self.alpha, self.member)
 
     def on_rollouts(self, run: Run, env: str) -> Monitor:
-        """In a task."""
+        """Calibrate on successful episodes in a task."""
         task = TASKS[env]
         options = task.check(parse_options(self.options))
         with bars() as show:
@@ -84,6 +100,6 @@ class Calibrate:
                 self.alpha,
                 self.member,
                 episodes=self.episodes,
-                progress=lambda done, total: show.update(f"playing {task.name}", done, total),
+                progress=lambda done, total: show.update(f"running {task.name}", done, total),
                 **options,
             )

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from diffclone.cli.arguments import find_demonstrations, guide_cache, parse_values, scalar_rule
+from diffclone.cli.arguments import absolute_source, find_demonstrations, guide_cache, parse_values, scalar_rule
 from diffclone.cli.console import bars, print_json, print_message
 from diffclone.cli.interrupt import between_updates
 from diffclone.cli.tracking import tracking
@@ -22,6 +22,7 @@ from diffclone.model import Method
 from diffclone.records import Record
 from diffclone.tasks import TASKS
 from diffclone.training import Precision, Progress
+from diffclone.training.episodes import RunEpisodes
 from diffclone.training.overfitting import Overfitting
 from diffclone.training.runs import train_run
 from diffclone.training.suggestion import suggest
@@ -83,8 +84,10 @@ class Train:
             print_message(f"{self.data} is {describe(demos)}")
         if self.seeds < 1:
             raise InvalidSettings(f"at least one seed is needed; {self.seeds} were asked for.")
+        original = demos
         if self.fraction != 1:
             demos = demos.subsample(self.fraction, by=self.fraction_by)
+            original = demos if self.fraction_by == "episode" else original
         if self.action_noise:
             demos = demos.with_action_noise(self.action_noise)
         if self.preset is not None:
@@ -95,7 +98,8 @@ class Train:
         if share is None:
             own = self.preset is None and self.data not in TASKS
             share = HELD_OUT if own and demos.num_episodes >= 1 / HELD_OUT else 0.0
-        demos, unseen = demos.split(share) if share else (demos, None)
+        whole, (demos, unseen) = demos, demos.split(share) if share else (demos, None)
+        episodes = RunEpisodes.from_split(whole, demos, original, absolute_source(self.data))
         watched = Overfitting()
         with (
             tracking(self.out, tensorboard=self.tensorboard, wandb=self.wandb) as write,
@@ -123,6 +127,7 @@ class Train:
                     cache=guide_cache() if self.cache else None,
                 ),
                 task=task,
+                episodes=episodes,
                 progress=progress,
             )
         policy = run.policy()

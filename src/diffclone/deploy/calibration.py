@@ -74,8 +74,7 @@ class Rollouts:
 def monitor_of(run: Run, member: int) -> Monitor:
     """Return the monitor of one member of a run, without calibration."""
     policy = run.policy()
-    if not 0 <= member < len(policy):
-        raise InvalidSettings(f"member {member} was asked for; {run.folder} has members 0 … {len(policy) - 1}.")
+    member = policy.members.index(policy[member].members[0])
     needed = judging_parts(policy.method, policy.normaliser)
     parts = {name: run.part(name, model, dims, member=member) for name, (model, dims) in needed.items()}
     return Monitor.of(policy.method, parts, policy.normaliser)
@@ -117,10 +116,41 @@ def calibrate(
     return monitor.with_calibration(Calibration(alpha, count, **thresholds, member=member, guide=guide, source=source))
 
 
-def calibrate_on_demonstrations(run: Run, held_out: Demonstrations, alpha: float, member: int) -> Monitor:
-    """Calibrate on demonstrations that are not in the run's training data."""
-    source = {"demonstrations": held_out.fingerprint, "steps": held_out.num_steps}
-    return calibrate(monitor_of(run, member), held_out, alpha, member=member, source=source)
+def select_held_out(run: Run, demos: Demonstrations) -> Demonstrations:
+    """Return the run's held-out episodes, which must be in `demos`."""
+    known = run.episodes
+    wanted = set() if known is None else set(known.held_out) - set(known.trained)
+    chosen = demos.find_shared_episodes(wanted)
+    if not wanted or len(chosen) < len(wanted):
+        raise InvalidData(
+            f"{len(chosen)} of the {len(wanted)} held-out episodes of {run.folder} are in the data. Calibrate on other "
+            "episodes with --data FILE, or on rollouts with --env TASK."
+        )
+    return demos.take(chosen)
+
+
+def find_trained_episodes(run: Run, demos: Demonstrations) -> list[int] | None:
+    """Return the indices of the episodes in the run's training data; None if an older run does not know them."""
+    if (known := run.episodes) is not None:
+        return demos.find_shared_episodes(known.trained)
+    return list(range(demos.num_episodes)) if demos.fingerprint == run.policy().data.get("fingerprint") else None
+
+
+def calibrate_on_demonstrations(run: Run, demos: Demonstrations, alpha: float, member: int) -> Monitor:
+    """Calibrate on demonstrations. Episodes of the run's training data are refused."""
+    if overlap := find_trained_episodes(run, demos):
+        known = run.episodes
+        way_out = "Calibrate on other episodes, or on rollouts with --env TASK."
+        if known is not None and known.held_out:
+            way_out = f"Omit --data to calibrate on the run's {len(known.held_out)} held-out episodes."
+        elif len(overlap) < demos.num_episodes:
+            way_out = "Leave them out with --skip-trained."
+        raise InvalidData(
+            f"{len(overlap)} of {demos.num_episodes} episodes are in the training data of {run.folder}, so the rate of "
+            f"false alarms could exceed alpha. {way_out}"
+        )
+    source = {"demonstrations": demos.fingerprint, "steps": demos.num_steps}
+    return calibrate(monitor_of(run, member), demos, alpha, member=member, source=source)
 
 
 def calibrate_on_rollouts(

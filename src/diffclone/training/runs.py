@@ -1,6 +1,7 @@
 """A run: one training in one folder, with everything needed to continue, use and check it.
 
 run.json            what is trained, on what: the identity of the run
+episodes.json       fingerprints of the episodes in the training data and of those held out
 metrics.jsonl       losses, a line a report
 checkpoints/        the state of each stage
 parts/              weights of what the method needed: the guide's
@@ -35,6 +36,7 @@ from diffclone.records import Record
 from diffclone.rng import Rng
 from diffclone.settings import differences, to_dict
 from diffclone.training import Progress, Stack
+from diffclone.training.episodes import RunEpisodes
 from diffclone.training.session import describe_data
 
 
@@ -81,6 +83,11 @@ class Run:
         net.load_state_dict({key: t[[member % len(t)]] for key, t in tensors.items()})
         return net
 
+    @property
+    def episodes(self) -> RunEpisodes | None:
+        """Fingerprints of the run's episodes; None in runs of older versions."""
+        return RunEpisodes.load(self.folder)
+
     def identity(self) -> dict[str, Any]:
         """What the run is of."""
         return read_json(self.folder / "run.json")
@@ -111,9 +118,13 @@ def train_run(
     *,
     task: str | None = None,
     quick: bool = False,
+    episodes: RunEpisodes | None = None,
     progress: OnProgress = lambda progress: None,
 ) -> Run:
-    """Train into a folder, or resume there. A finished run is not trained again."""
+    """Train into a folder, or resume there. A finished run is not trained again.
+
+    `episodes` are the fingerprints to remember; by default those of `demos` and `options.held_out`.
+    """
     settings = to_dict(method)
     identity = {
         "task": task,
@@ -129,6 +140,9 @@ def train_run(
     Stack.of(method, options.seeds, options.vary)
     choose_device(options.device)
     run = claim(folder, identity)
+    if run.episodes is None:
+        unseen = () if options.held_out is None else options.held_out.episode_fingerprints
+        (episodes or RunEpisodes(demos.episode_fingerprints, unseen)).save(folder)
     if run.finished:
         return run
 
