@@ -5,8 +5,8 @@ OMP_NUM_THREADS=1 python benchmarks/serving.py --json --out FILE      print JSON
 
 The policy is BC with the sizes of Maze (observation 6, action 2) and three hidden layers of 256 units, trained for one
 update because the latency does not depend on the weights. In one process, `Policy`, the ONNX export in onnxruntime on
-one thread and the NumPy export in `diffclone.deploy.runtime` alternate in rounds of 0.2 s, one observation per call; the
-result is the median over rounds.
+one thread and the NumPy export in `diffclone.deploy.runtime` alternate in rounds of 0.2 s, one observation per call;
+the result is the median over rounds.
 
 Over HTTP, the server is a process of its own. 1, 4 or 16 clients keep their connections and send the next request as
 soon as they have a response. All clients share one process and one core, so a latency includes the client's own work.
