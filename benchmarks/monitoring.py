@@ -1,17 +1,16 @@
-"""Which score tells at run time that an episode will fail.
+"""Compare scores that detect failures of a policy at run time.
 
-python benchmarks/monitoring.py RUN …                  runs of dbc on fetch-pick or ant-reach, a table each
-python benchmarks/monitoring.py RUN --out FILE         also a Record, appended to FILE
+python benchmarks/monitoring.py RUN …                  print one table per run of dbc on fetch-pick or ant-reach
+python benchmarks/monitoring.py RUN --out FILE         also append a Record to FILE
 
 M_i   = max over the steps of episode i of a score
-q     = of the successes among episodes from validation starts, in the task as it is: conformal.py, α
-AUROC = P(M of a failure > M of a success) + ½ P(they are equal)      of M / q, all members together
-early = the same, M over half as many steps as the median success of the calibration has
+q     = conformal threshold of M at level α, of successful episodes from validation starts at the default noise
+AUROC = P(M of a failure > M of a success) + ½ P(they are equal)      of M / q, over all members
+early = the same, with M over half as many steps as the median calibration episode has
 
-Episodes to be judged come from evaluation starts, with the task's noise at several levels: those the demonstrations
-have, and more. All scores are calibrated on the same episodes and judge the same episodes. A failure may last longer
-than a success, which raises its maximum whatever the score is: the row "steps so far" looks at nothing else, and says
-how much of an AUROC that may be; `early` leaves it out.
+Test episodes come from evaluation starts at several levels of noise, also above that of the demonstrations. All scores
+use the same calibration and test episodes. A failure may last longer than a success, which raises the maximum of any
+score: the row "steps so far" shows the AUROC of the duration alone, and `early` excludes this effect.
 """
 
 import os
@@ -44,22 +43,22 @@ NOISES = {
     "fetch-pick": (("start_noise", "goal_noise"), (1.0, 1.25, 1.5, 1.75, 2.0)),
     "ant-reach": (("start_noise",), (0.0, 0.01, 0.02, 0.03, 0.05)),
 }
-"""What shifts each task, and by how much."""
+"""Options of each task that control its noise, and their values."""
 NEIGHBOURS = 5
-DISTILLING = 4000
-"""Updates of the network that learns what a random one says."""
+DISTILLATION_UPDATES = 4000
+"""Updates of the network that learns the outputs of a random network."""
 RESAMPLES = 1000
-CHUNK = 512
-"""Rows whose neighbours are looked for at once."""
+BATCH = 512
+"""Rows whose neighbours are searched at once."""
 
 Numbers = npt.NDArray[np.float64]
-Scoring = Callable[[Demonstrations], dict[str, Numbers]]
-"""Of each contestant a number a step, high where something is wrong."""
+ScoreFunction = Callable[[Demonstrations], dict[str, Numbers]]
+"""Returns the values of each score, one per step; high values indicate a failure."""
 
 
-def scoring(monitor: Monitor, every: Policy, demos: Demonstrations) -> Scoring:
-    """All contestants; those that learn do so from the policy's own demonstrations."""
-    normaliser = every.normaliser
+def make_scores(monitor: Monitor, policy: Policy, demos: Demonstrations) -> ScoreFunction:
+    """Return a function that computes all scores. Scores that need training use the policy's own demonstrations."""
+    normaliser = policy.normaliser
 
     def states(steps: Demonstrations) -> Tensor:
         return normaliser.normalise_obs(torch.tensor(steps.obs).float())
@@ -72,16 +71,16 @@ def scoring(monitor: Monitor, every: Policy, demos: Demonstrations) -> Scoring:
     distilled = distil(known)
 
     def scores(steps: Demonstrations) -> dict[str, Numbers]:
-        guide, seen = monitor.score(steps.obs, steps.act), states(steps)
-        others = {"disagreement of members": disagreement(every, steps)} if len(every) > 1 else {}
+        guide, s = monitor.score(steps.obs, steps.act), states(steps)
+        others = {"disagreement of members": disagreement(policy, steps)} if len(policy) > 1 else {}
         return {
             "guide, both": guide.both,
             "guide, state": guide.state,
             "guide, action": guide.action,
-            "nearest states": neighbour_distance(seen, known),
+            "nearest states": neighbour_distance(s, known),
             "nearest pairs": neighbour_distance(pairs(steps), known_pairs),
-            "Mahalanobis, states": mahalanobis(seen.double() - centre, inverse),
-            "random network distillation, states": distilled(seen),
+            "Mahalanobis, states": mahalanobis(s.double() - centre, inverse),
+            "random network distillation, states": distilled(s),
             **others,
             "steps so far": np.concatenate([np.arange(n, dtype=np.float64) for n in steps.lengths]),
         }
@@ -90,18 +89,18 @@ def scoring(monitor: Monitor, every: Policy, demos: Demonstrations) -> Scoring:
 
 
 def neighbour_distance(rows: Tensor, known: Tensor) -> Numbers:
-    """To the k-th nearest of the known ones."""
-    found = [torch.cdist(some, known).kthvalue(NEIGHBOURS, -1).values for some in rows.split(CHUNK)]
-    return torch.cat(found).double().numpy()
+    """Return the distance to the k-th nearest of the known rows."""
+    distances = [torch.cdist(some, known).kthvalue(NEIGHBOURS, -1).values for some in rows.split(BATCH)]
+    return torch.cat(distances).double().numpy()
 
 
-def mahalanobis(away: Tensor, inverse: Tensor) -> Numbers:
-    """√(xᵀ Σ⁻¹ x)."""
-    return torch.einsum("ri,ij,rj->r", away, inverse, away).clamp(min=0).sqrt().numpy()
+def mahalanobis(x: Tensor, inverse: Tensor) -> Numbers:
+    """Return √(xᵀ Σ⁻¹ x) of each row."""
+    return torch.einsum("ri,ij,rj->r", x, inverse, x).clamp(min=0).sqrt().numpy()
 
 
 def distil(known: Tensor) -> Callable[[Tensor], Numbers]:
-    """A network learns what a random one says of known states; where it errs, states are new."""
+    """Train a network to predict the outputs of a random network on known states. Its error is the score."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
 
@@ -112,7 +111,7 @@ def distil(known: Tensor) -> Callable[[Tensor], Numbers]:
 
         target, learner = network().requires_grad_(requires_grad=False), network()
         adam = torch.optim.Adam(learner.parameters(), lr=1e-3)
-        for _ in range(DISTILLING):
+        for _ in range(DISTILLATION_UPDATES):
             x = known[torch.randint(len(known), (128,))]
             loss = (learner(x) - target(x)).square().mean()
             adam.zero_grad()
@@ -126,35 +125,35 @@ def distil(known: Tensor) -> Callable[[Tensor], Numbers]:
     return score
 
 
-def disagreement(every: Policy, steps: Demonstrations) -> Numbers:
-    """Standard deviation over the members' answers, in standard deviations of the demonstrations' actions."""
-    answers = every.act(torch.tensor(steps.obs).float()[None], 0)
-    return every.normaliser.normalise_act(answers).std(0).mean(-1).double().numpy()
+def disagreement(policy: Policy, steps: Demonstrations) -> Numbers:
+    """Return the standard deviation of the members' normalised actions."""
+    actions = policy.act(torch.tensor(steps.obs).float()[None], 0)
+    return policy.normaliser.normalise_act(actions).std(0).mean(-1).double().numpy()
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """What one score says of some episodes."""
+class Detection:
+    """The result of one score on some episodes."""
 
     failed: npt.NDArray[np.bool_]
     peak: Numbers
     """M / q."""
     early: Numbers
-    """The same of the first steps."""
+    """M / q over the first steps."""
     first: Numbers
-    """The first step with an alarm, counted from 1; infinite where there is none."""
+    """The first step with an alarm, counted from 1; infinite if there is none."""
 
     def summary(self) -> dict[str, Any]:
-        """As a Record keeps it."""
+        """Return the values that a Record stores."""
         alarmed, failed = np.isfinite(self.first), self.failed
-        caught = self.first[alarmed & failed]
+        detected = self.first[alarmed & failed]
         return {
             "successes": int((~failed).sum()),
             "false_alarms": int((alarmed & ~failed).sum()),
             "failures": int(failed.sum()),
-            "detected": len(caught),
-            "detection_step": float(np.median(caught)) if len(caught) else None,
+            "detected": len(detected),
+            "detection_step": float(np.median(detected)) if len(detected) else None,
             "auroc": auroc(self.peak, failed),
             "auroc_interval": auroc_interval(self.peak, failed),
             "early_auroc": auroc(self.early, failed),
@@ -162,22 +161,22 @@ class Judged:
         }
 
 
-def judge(score: Numbers, q: float, played: Rollouts, early: int) -> Judged:
-    """Episodes by their scores."""
-    by_episode = np.split(score, played.steps.episode_ends[:-1])
+def detect(score: Numbers, q: float, rollouts: Rollouts, early: int) -> Detection:
+    """Return the maxima and first alarms of each episode."""
+    by_episode = np.split(score, rollouts.steps.episode_ends[:-1])
     first = [float(np.argmax(s > q)) + 1 if (s > q).any() else np.inf for s in by_episode]
-    peak, soon = ([s[:steps].max() / q for s in by_episode] for steps in (None, early))
-    return Judged(~played.success, np.array(peak), np.array(soon), np.array(first))
+    peak, first_steps = ([s[:steps].max() / q for s in by_episode] for steps in (None, early))
+    return Detection(~rollouts.success, np.array(peak), np.array(first_steps), np.array(first))
 
 
-def joined(parts: list[Judged]) -> Judged:
-    """All of them as one."""
+def concatenate(parts: list[Detection]) -> Detection:
+    """Join several sets of episodes."""
     columns = ([getattr(part, name) for part in parts] for name in ("failed", "peak", "early", "first"))
-    return Judged(*(np.concatenate(column) for column in columns))
+    return Detection(*(np.concatenate(column) for column in columns))
 
 
 def auroc(score: Numbers, failed: npt.NDArray[np.bool_]) -> float | None:
-    """AUROC; none where nothing failed, or everything."""
+    """Return the AUROC, or None if no episode or every episode failed."""
     if failed.all() or not failed.any():
         return None
     gap = score[failed][:, None] - score[~failed][None, :]
@@ -185,34 +184,34 @@ def auroc(score: Numbers, failed: npt.NDArray[np.bool_]) -> float | None:
 
 
 def auroc_interval(score: Numbers, failed: npt.NDArray[np.bool_]) -> list[float] | None:
-    """95 %, resampling failures and successes."""
+    """Return the 95 % bootstrap interval over failures and successes."""
     if failed.all() or not failed.any():
         return None
     gap = score[failed][:, None] - score[~failed][None, :]
-    better, rng = (gap > 0) + 0.5 * (gap == 0), np.random.default_rng(0)
-    draws = [rng.multinomial(n, np.full(n, 1 / n), RESAMPLES) / n for n in better.shape]
-    means = np.einsum("rf,fs,rs->r", draws[0], better, draws[1], optimize=True)
+    wins, rng = (gap > 0) + 0.5 * (gap == 0), np.random.default_rng(0)
+    draws = [rng.multinomial(n, np.full(n, 1 / n), RESAMPLES) / n for n in wins.shape]
+    means = np.einsum("rf,fs,rs->r", draws[0], wins, draws[1], optimize=True)
     return [float(edge) for edge in np.quantile(means, (0.025, 0.975))]
 
 
 @dataclass(frozen=True)
 class Monitoring:
-    """Compare scores that should tell failures."""
+    """Compare scores that detect failures."""
 
     runs: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN")]
-    """Of dbc with a diffusion guide, on fetch-pick or ant-reach."""
+    """Runs of dbc with a diffusion guide, on fetch-pick or ant-reach."""
     episodes: int = 100
-    """A member and a level, and as many to calibrate on."""
+    """Test episodes per member and level, and calibration episodes per member."""
     alpha: float = 0.05
     levels: tuple[float, ...] = ()
-    """Of noise; by default what the task's study has."""
+    """Levels of noise; by default those of the task's study."""
     json: bool = False
-    """Print the Records' results instead of tables."""
+    """Print JSON instead of tables."""
     out: Path | None = None
-    """A file of Records to append to."""
+    """File to which Records are appended."""
 
     def run(self) -> None:
-        """Do it."""
+        """Run the benchmark."""
         torch.set_num_threads(1)
         for folder in self.runs:
             record = self.measure(Run(folder))
@@ -221,23 +220,23 @@ class Monitoring:
             if self.json:
                 print_json({"settings": record.settings, "results": record.results})
                 continue
-            rows = [[name, *cells(found["all"])] for name, found in record.results["detectors"].items()]
-            print_table(f"{folder}: {record.settings['task']}", ["score", *cells(None)], rows)
+            rows = [[name, *table_cells(found["all"])] for name, found in record.results["detectors"].items()]
+            print_table(f"{folder}: {record.settings['task']}", ["score", *table_cells(None)], rows)
 
     def measure(self, run: Run) -> Record:
-        """Every member of a run at every level."""
-        begun, policy, task = time.monotonic(), run.policy(), str(run.identity()["task"])
+        """Evaluate every member of a run at every level."""
+        start, policy, task = time.monotonic(), run.policy(), str(run.identity()["task"])
         if task not in NOISES:
-            raise InvalidSettings(f"{run.folder} is of {task}; noise is known of {', '.join(NOISES)}.")
+            raise InvalidSettings(f"{run.folder} was trained on {task}; this benchmark supports {', '.join(NOISES)}.")
         names, levels = NOISES[task][0], self.levels or NOISES[task][1]
         demos = TASKS[task].demonstrations()
         if demos.fingerprint != policy.data["fingerprint"]:
             raise InvalidSettings(f"{run.folder} was not trained on the bundled demonstrations of {task}.")
-        found: dict[str, dict[float, list[Judged]]] = {}
+        results: dict[str, dict[float, list[Detection]]] = {}
         calibrated: list[int] = []
         with bars() as show:
             for m in range(len(policy)):
-                scores = scoring(monitor_of(run, m), policy, demos)
+                scores = make_scores(monitor_of(run, m), policy, demos)
                 good = collect_rollouts(policy[m], task, episodes=self.episodes).successes
                 calibrated.append(good.num_episodes)
                 early = int(np.median(good.lengths)) // 2
@@ -246,10 +245,10 @@ class Monitoring:
                 q = {name: conformal_threshold(peaks, self.alpha) for name, peaks in maxima.items()}
                 for k, level in enumerate(levels):
                     noise: Mapping[str, Any] = dict.fromkeys(names, level)
-                    played = collect_rollouts(policy[m], task, episodes=self.episodes, starts="evaluation", **noise)
-                    for name, score in scores(played.steps).items():
-                        result = judge(score, q[name], played, early)
-                        found.setdefault(name, {}).setdefault(level, []).append(result)
+                    rollouts = collect_rollouts(policy[m], task, episodes=self.episodes, starts="evaluation", **noise)
+                    for name, score in scores(rollouts.steps).items():
+                        detection = detect(score, q[name], rollouts, early)
+                        results.setdefault(name, {}).setdefault(level, []).append(detection)
                     show.update(f"{task}: members × levels", m * len(levels) + k + 1, len(policy) * len(levels))
         return Record(
             kind="benchmark",
@@ -268,19 +267,19 @@ class Monitoring:
                 "calibrated_on": calibrated,
                 "detectors": {
                     name: {
-                        **{f"{level:g}": joined(parts).summary() for level, parts in by_level.items()},
-                        "all": joined([part for parts in by_level.values() for part in parts]).summary(),
+                        **{f"{level:g}": concatenate(parts).summary() for level, parts in by_level.items()},
+                        "all": concatenate([part for parts in by_level.values() for part in parts]).summary(),
                     }
-                    for name, by_level in found.items()
+                    for name, by_level in results.items()
                 },
             },
             device=f"cpu, {os.cpu_count()} cores, {platform.machine()}",
-            seconds=time.monotonic() - begun,
+            seconds=time.monotonic() - start,
         )
 
 
-def cells(found: Mapping[str, Any] | None) -> list[str]:
-    """A row of the table, or its head."""
+def table_cells(found: Mapping[str, Any] | None) -> list[str]:
+    """Return the cells of a row, or the headings."""
     if found is None:
         return ["AUROC", "early", "false alarms", "detected", "at step"]
     rates = [percent(found[a] / max(found[b], 1)) for a, b in (("false_alarms", "successes"), ("detected", "failures"))]

@@ -29,15 +29,15 @@ POLICY = Training(updates=200, lr=5e-3)
 GUIDE = DiffusionGuide(training=Training(updates=64, lr=1e-3), width=16, depth=2, steps=100)
 
 
-def trained(folder: Path, method: BC | DBC, demos: Demonstrations) -> Run:
+def train(folder: Path, method: BC | DBC, demos: Demonstrations) -> Run:
     return train_run(folder, method, demos, FitOptions(seeds=(0, 1), device="cpu"), task="maze")
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two members that reach some goals and miss others; tests work on copies."""
+    """A run of two members that succeed in some episodes and fail in others. Tests work on copies."""
     method = DBC(training=POLICY, network=Network(width=32, depth=2), coefficient=0.1, away=0.0, guide=GUIDE)
-    return trained(tmp_path_factory.mktemp("trained") / "run", method, TRAINED).folder
+    return train(tmp_path_factory.mktemp("trained") / "run", method, TRAINED).folder
 
 
 @pytest.fixture
@@ -51,18 +51,18 @@ def held_out(tmp_path: Path) -> str:
     return str(tmp_path / "held_out.npz")
 
 
-def written(run: Run) -> Calibration:
+def read_calibration(run: Run) -> Calibration:
     return Calibration.from_dict(json.loads((run.folder / "policy" / "calibration.json").read_text()))
 
 
 # Rollouts.
 
 
-def test_rollouts_are_what_was_done(run: Run) -> None:
-    played = collect_rollouts(run.policy()[1], "maze", episodes=4, starts="evaluation")
-    assert played.success.shape == (4,)
+def test_rollouts_repeat_in_the_environment(run: Run) -> None:
+    rollouts = collect_rollouts(run.policy()[1], "maze", episodes=4, starts="evaluation")
+    assert rollouts.success.shape == (4,)
     one, env = np.zeros(1, dtype=np.int64), TASKS["maze"].make(1)
-    for episode, (obs, act) in enumerate(played.steps.episodes()):
+    for episode, (obs, act) in enumerate(rollouts.steps.episodes()):
         env.reset(one, [np.random.default_rng(START_SEEDS["evaluation"] + episode)])
         for seen, done in list(zip(obs, act, strict=True))[:50]:
             np.testing.assert_allclose(env.observe(one)[0], seen, atol=1e-4)
@@ -70,7 +70,7 @@ def test_rollouts_are_what_was_done(run: Run) -> None:
     env.close()
 
 
-def test_one_member_plays(run: Run) -> None:
+def test_rollouts_need_one_member(run: Run) -> None:
     with pytest.raises(InvalidSettings, match="this policy has 2"):
         collect_rollouts(run.policy(), "maze", episodes=1)
 
@@ -87,15 +87,15 @@ def test_each_member_has_its_guide(run: Run) -> None:
 
 def test_calibrate_on_demonstrations(run: Run, held_out: str, capsys: pytest.CaptureFixture[str]) -> None:
     Calibrate(run.folder, data=held_out, alpha=0.1, member=1).run()
-    told = capsys.readouterr().err
-    assert re.fullmatch(r"wrote \S*calibration.json: thresholds state .*; 20 episodes, alpha 0.1, member 1.\n", told)
-    monitor, found = monitor_of(run, 1), written(run)
+    printed = capsys.readouterr().err
+    assert re.fullmatch(r"wrote \S*calibration.json: thresholds state .*; 20 episodes, alpha 0.1, member 1.\n", printed)
+    monitor, found = monitor_of(run, 1), read_calibration(run)
     assert (found.episodes, found.member, found.guide) == (20, 1, monitor.fingerprint)
     assert found.source == {"demonstrations": HELD_OUT.fingerprint, "steps": HELD_OUT.num_steps}
     maxima = monitor.episode_maxima(HELD_OUT)
     for name in PARTS:
         assert getattr(found, name) == conformal_threshold(maxima[name], 0.1)
-    # What lies beside the policy is enough to judge by.
+    # The policy folder contains everything the monitor needs.
     policy = run.policy()
     loaded = Monitor.load(run.folder / "policy", policy.method, policy.normaliser)
     alarm = loaded.score(HELD_OUT.obs, HELD_OUT.act).alarm
@@ -107,26 +107,26 @@ def test_calibrate_on_demonstrations(run: Run, held_out: str, capsys: pytest.Cap
 def test_calibrate_on_successful_rollouts(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     command = [str(run.folder), "--env", "maze", "--episodes", "12", "--alpha", "0.4", "--json"]
     tyro.cli(Calibrate, args=command).run()
-    told, found = json.loads(capsys.readouterr().out), written(run)
-    played = collect_rollouts(run.policy()[0], "maze", episodes=12)
-    assert 2 <= played.success.sum() < 12, "the fixture must hold successes and failures for this test to mean much"
-    assert found.episodes == told["episodes"] == played.success.sum()
+    printed, found = json.loads(capsys.readouterr().out), read_calibration(run)
+    rollouts = collect_rollouts(run.policy()[0], "maze", episodes=12)
+    assert 2 <= rollouts.success.sum() < 12, "the fixture must have successes and failures"
+    assert found.episodes == printed["episodes"] == rollouts.success.sum()
     assert found.source["starts"] == "validation"
-    assert found.both == conformal_threshold(monitor_of(run, 0).episode_maxima(played.successes)["both"], 0.4)
+    assert found.both == conformal_threshold(monitor_of(run, 0).episode_maxima(rollouts.successes)["both"], 0.4)
 
 
-def test_a_calibration_is_replaced_only_when_asked(run: Run, held_out: str) -> None:
+def test_a_calibration_is_replaced_only_with_again(run: Run, held_out: str) -> None:
     Calibrate(run.folder, data=held_out, alpha=0.1).run()
-    before = written(run)
+    before = read_calibration(run)
     with pytest.raises(InvalidFile, match=r"is not overwritten\. Add --again to replace it"):
         Calibrate(run.folder, data=held_out, alpha=0.2).run()
-    assert written(run) == before
+    assert read_calibration(run) == before
     Calibrate(run.folder, data=held_out, alpha=0.2, again=True).run()
-    assert written(run).alpha == 0.2
+    assert read_calibration(run).alpha == 0.2
 
 
 @pytest.mark.parametrize(
-    ("flags", "fault", "message"),
+    ("flags", "error", "message"),
     [
         ({}, InvalidSettings, "has no known held-out episodes"),
         ({"data": "maze", "env": "maze"}, InvalidSettings, "--data and --env exclude each other"),
@@ -144,15 +144,15 @@ def test_a_calibration_is_replaced_only_when_asked(run: Run, held_out: str) -> N
         ({"env": "maze", "options": ("a=1",)}, InvalidSettings, "no option 'a'"),
     ],
 )
-def test_faults_leave_nothing_behind(run: Run, flags: dict[str, Any], fault: type[Exception], message: str) -> None:
+def test_errors_leave_nothing_behind(run: Run, flags: dict[str, Any], error: type[Exception], message: str) -> None:
     before = sorted((run.folder / "policy").iterdir())
-    with pytest.raises(fault, match=message):
+    with pytest.raises(error, match=message):
         Calibrate(run.folder, **flags).run()
     assert sorted((run.folder / "policy").iterdir()) == before
 
 
 def test_a_run_without_a_diffusion_guide_is_refused(tmp_path: Path) -> None:
-    run = trained(tmp_path / "bc", BC(training=Training(updates=1), network=Network(width=4, depth=1)), TRAINED)
+    run = train(tmp_path / "bc", BC(training=Training(updates=1), network=Network(width=4, depth=1)), TRAINED)
     with pytest.raises(InvalidSettings, match="a monitor needs a DiffusionGuide; this BC has no guide"):
         Calibrate(run.folder, data="maze", skip_trained=True).run()
     with pytest.raises(InvalidFile, match="is not a run"):
@@ -162,7 +162,7 @@ def test_a_run_without_a_diffusion_guide_is_refused(tmp_path: Path) -> None:
 # The benchmark.
 
 
-def imported(path: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+def import_file(path: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     name = Path(path).stem
     spec = importlib.util.spec_from_file_location(name, ROOT / path)
     assert spec is not None
@@ -175,10 +175,10 @@ def imported(path: str, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def monitoring(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return imported("benchmarks/monitoring.py", monkeypatch)
+    return import_file("benchmarks/monitoring.py", monkeypatch)
 
 
-def test_the_area_by_hand(monitoring: Any) -> None:
+def test_auroc_of_an_example(monitoring: Any) -> None:
     failed: npt.NDArray[np.bool_] = np.array([True, True, False, False])
     assert monitoring.auroc(np.array([3.0, 1.0, 2.0, 1.0]), failed) == (1 + 1 + 0 + 0.5) / 4
     assert monitoring.auroc(np.array([3.0, 1.0]), np.array([True, True])) is None
@@ -186,20 +186,20 @@ def test_the_area_by_hand(monitoring: Any) -> None:
     assert 0 <= low < 0.625 < high <= 1
 
 
-def test_an_episode_is_judged_by_its_first_alarm(monitoring: Any) -> None:
+def test_maxima_and_first_alarm_of_an_episode(monitoring: Any) -> None:
     steps = Demonstrations.from_arrays(np.zeros((5, 1)), np.zeros((5, 1)), episode_ends=[3, 5])
-    found = monitoring.judge(np.array([1.0, 4.0, 8.0, 1.0, 2.0]), 2.0, Rollouts(steps, np.array([False, True])), 2)
+    found = monitoring.detect(np.array([1.0, 4.0, 8.0, 1.0, 2.0]), 2.0, Rollouts(steps, np.array([False, True])), 2)
     assert found.failed.tolist() == [True, False]
     assert found.peak.tolist() == [4.0, 1.0]
     assert found.early.tolist() == [2.0, 1.0]
     assert found.first.tolist() == [2.0, np.inf]
 
 
-def test_the_benchmark_judges_every_score(
+def test_the_benchmark_evaluates_every_score(
     monitoring: Any, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(monitoring.NOISES, "maze", ((), (0.0,)))
-    monkeypatch.setattr(monitoring, "DISTILLING", 10)
+    monkeypatch.setattr(monitoring, "DISTILLATION_UPDATES", 10)
     with pytest.raises(InvalidSettings, match="not trained on the bundled demonstrations"):
         monitoring.Monitoring((run.folder,), episodes=6).run()
     monkeypatch.setattr(type(TASKS["maze"]), "demonstrations", lambda task: TRAINED)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
@@ -213,8 +213,8 @@ def test_the_benchmark_judges_every_score(
         assert by_level["all"]["detected"] <= by_level["all"]["failures"]
 
 
-def test_the_table_of_the_docs_has_a_row_a_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = imported("docs/monitor_tables.py", monkeypatch)
+def test_the_table_of_the_docs_has_one_row_per_score(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = import_file("docs/monitor_tables.py", monkeypatch)
     for record in Record.read_all(ROOT / "docs/records/monitor.jsonl"):
         lines = tables.task_table(record).splitlines()
         assert len(lines) == 5 + len(record.results["detectors"])

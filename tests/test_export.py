@@ -1,6 +1,7 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,14 @@ import torch
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Encoder, Network, Policy, Training, fit
 from diffclone.cli.export import Export
 from diffclone.deploy import export, runtime
+from diffclone.deploy.server import Server
 from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings, MissingPackage
 from diffclone.fit import FitOptions
 from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
-from diffclone.model import Method
+from diffclone.model import Batch, Dims, Losses, Method, Parts
+from diffclone.nn import PolicyNet, policy_net
+from diffclone.rng import Rng
+from diffclone.shapes import Act, Obs
 from diffclone.training.runs import train_run
 
 RNG = np.random.default_rng(0)
@@ -142,6 +147,30 @@ def test_methods_that_search_or_sample_are_refused(
     with pytest.raises(InvalidSettings, match=f"^{name} cannot be exported: its action is not one call"):
         export.export(fit(method, DEMOS, device="cpu"), tmp_path / "p", to)
     assert not list(tmp_path.iterdir())
+
+
+@dataclass(frozen=True)
+class OwnMethod(Method[PolicyNet]):
+    """A method that is not registered."""
+
+    def init(self, dims: Dims, rng: Rng) -> PolicyNet:
+        return policy_net(dims.obs, dims.act, SMALL, rng)
+
+    def loss(self, weights: PolicyNet, batch: Batch, rng: Rng, parts: Parts) -> Losses:
+        return Losses((weights(batch.obs) - batch.act).abs().mean((-2, -1)))
+
+    def act(self, weights: PolicyNet, obs: Obs, rng: Rng) -> Act:
+        return weights(obs)
+
+
+def test_an_unregistered_method_is_saved_and_exported(tmp_path: Path) -> None:
+    policy = train(OwnMethod(training=FEW), DEMOS)[0]
+    policy.save(tmp_path / "policy")
+    assert np.array_equal(Policy.load(tmp_path / "policy")(BATCH), policy(BATCH))
+    assert "# test_export:OwnMethod policy" in (tmp_path / "policy" / "README.md").read_text(encoding="utf-8")
+    assert export.export(policy, tmp_path / "p.npz", "numpy") <= 1e-5
+    assert runtime.load(tmp_path / "p.npz").about["method"] == "test_export:OwnMethod"
+    assert Server(policy).about()["method"] == "test_export:OwnMethod"
 
 
 def test_rounding_errors_of_tiny_actions_are_tolerated(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def weights(seed: int = 0, guide: DiffusionGuide = GUIDE) -> Diffusion:
 
 
 def constant(value: float) -> Diffusion:
-    """A denoiser that always answers the same."""
+    """Return a denoiser with a constant output."""
     net = weights()
     with torch.no_grad():
         net.denoiser.out.weight.zero_()
@@ -49,10 +49,10 @@ def calibration(monitor: Monitor, **changes: Any) -> Calibration:
 MONITOR = Monitor(GUIDE, weights(), NORMALISER)
 
 
-# The score.
+# Scores.
 
 
-def test_draws_are_stratified_and_come_with_both_signs() -> None:
+def test_draws_are_stratified_with_noise_of_both_signs() -> None:
     t, eps = MONITOR.draws
     assert t.shape == (2 * NOISE_LEVELS,)
     assert torch.equal(t[:NOISE_LEVELS], t[NOISE_LEVELS:])
@@ -62,7 +62,7 @@ def test_draws_are_stratified_and_come_with_both_signs() -> None:
     assert bool((parts - torch.arange(NOISE_LEVELS) < 1 + 2 * NOISE_LEVELS / GUIDE.steps).all())
 
 
-def test_a_constant_answer_by_hand() -> None:
+def test_score_of_a_constant_denoiser() -> None:
     # With ε and −ε the cross terms cancel: mean of (±ε − c)² = ε² + c².
     monitor = Monitor(GUIDE, constant(0.5), NORMALISER)
     squares = monitor.draws[1][:NOISE_LEVELS].double().square().mean(0).numpy()
@@ -72,7 +72,7 @@ def test_a_constant_answer_by_hand() -> None:
     assert score.both == pytest.approx(squares.mean() + 0.25, rel=1e-5)
 
 
-def test_both_is_the_denoising_error_and_the_parts_make_it_up() -> None:
+def test_both_is_the_denoising_error_and_the_mean_of_its_parts() -> None:
     obs, act = DEMOS.obs[:7], DEMOS.act[:7]
     score = MONITOR.score(obs, act)
     s, a = NORMALISER.normalise_obs(torch.tensor(obs)), NORMALISER.normalise_act(torch.tensor(act))
@@ -85,7 +85,7 @@ def test_both_is_the_denoising_error_and_the_parts_make_it_up() -> None:
     np.testing.assert_allclose(score.both, (OBS * score.state + ACT * score.action) / (OBS + ACT))
 
 
-def test_scores_repeat_themselves_alone_or_in_a_batch() -> None:
+def test_scores_are_equal_alone_and_in_a_batch() -> None:
     again = Monitor(GUIDE, weights(), NORMALISER)
     rows = np.tile(DEMOS.obs, (6, 1)), np.tile(DEMOS.act, (6, 1))
     assert len(rows[0]) > BATCH
@@ -98,23 +98,23 @@ def test_scores_repeat_themselves_alone_or_in_a_batch() -> None:
     assert MONITOR.fingerprint == again.fingerprint != Monitor(GUIDE, weights(1), NORMALISER).fingerprint
 
 
-def test_the_range_in_which_the_guide_judges_does_not_matter() -> None:
+def test_scores_do_not_depend_on_the_range_of_t_of_the_cost() -> None:
     narrow = dataclasses.replace(GUIDE, t_low=10, t_high=20, draws=3)
     other = Monitor(narrow, weights(), NORMALISER)
     assert np.array_equal(other.score(DEMOS.obs, DEMOS.act).both, MONITOR.score(DEMOS.obs, DEMOS.act).both)
 
 
-def test_no_rows_have_no_scores() -> None:
+def test_an_empty_batch_has_no_scores() -> None:
     assert MONITOR.score(np.zeros((0, OBS)), np.zeros((0, ACT))).both.shape == (0,)
 
 
 @pytest.mark.parametrize(("obs", "act"), [((OBS,), (OBS,)), ((4, OBS), (3, ACT)), ((OBS,), (1, ACT)), ((), ())])
-def test_what_is_no_pair_is_refused(obs: tuple[int, ...], act: tuple[int, ...]) -> None:
+def test_wrong_shapes_are_refused(obs: tuple[int, ...], act: tuple[int, ...]) -> None:
     with pytest.raises(InvalidData, match=r"this monitor expects \(3,\) and \(2,\)"):
         MONITOR.score(np.zeros(obs), np.zeros(act))
 
 
-def test_pictures_are_judged_by_their_features() -> None:
+def test_images_are_scored_by_their_features() -> None:
     encoder = Encoder(network=Network(width=8, depth=1, activation="relu", image=(1, 36, 36)), features=4, pool=6)
     method = DBC(guide=GUIDE, encoder=encoder)
     rng = np.random.default_rng(0)
@@ -133,7 +133,7 @@ def test_pictures_are_judged_by_their_features() -> None:
 # Alarms.
 
 
-def test_an_alarm_is_a_score_above_its_threshold() -> None:
+def test_scores_above_the_threshold_raise_an_alarm() -> None:
     plain = MONITOR.score(DEMOS.obs, DEMOS.act)
     assert plain.alarm is None
     q = calibration(MONITOR, **{name: float(np.median(getattr(plain, name))) for name in PARTS})
@@ -144,28 +144,28 @@ def test_an_alarm_is_a_score_above_its_threshold() -> None:
         assert getattr(alarm, name).sum() == 30
 
 
-def test_numbers_that_are_none_raise_an_alarm() -> None:
+def test_nan_scores_raise_an_alarm() -> None:
     monitor = MONITOR.with_calibration(calibration(MONITOR, state=1e9, action=1e9, both=1e9))
-    lost = monitor.score(np.full((2, OBS), np.nan), np.zeros((2, ACT)))
-    assert lost.alarm is not None
-    assert lost.alarm.both.all()
-    assert lost.to_dict()["both"] == [None, None]
-    calm = monitor.score(DEMOS.obs[0], DEMOS.act[0]).to_dict()
-    assert type(calm["both"]) is float
-    assert json.loads(json.dumps(calm))["alarm"] == {"state": False, "action": False, "both": False}
+    nan = monitor.score(np.full((2, OBS), np.nan), np.zeros((2, ACT)))
+    assert nan.alarm is not None
+    assert nan.alarm.both.all()
+    assert nan.to_dict()["both"] == [None, None]
+    normal = monitor.score(DEMOS.obs[0], DEMOS.act[0]).to_dict()
+    assert type(normal["both"]) is float
+    assert json.loads(json.dumps(normal))["alarm"] == {"state": False, "action": False, "both": False}
 
 
-def test_maxima_are_of_whole_episodes() -> None:
+def test_maxima_of_each_episode() -> None:
     score, maxima = MONITOR.score(DEMOS.obs, DEMOS.act), MONITOR.episode_maxima(DEMOS)
     for name in PARTS:
         s = getattr(score, name)
         np.testing.assert_array_equal(maxima[name], [s[:20].max(), s[20:25].max(), s[25:].max()])
 
 
-# What is saved.
+# Files.
 
 
-def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
+def test_saving_and_loading(tmp_path: Path) -> None:
     monitor = MONITOR.with_calibration(calibration(MONITOR))
     monitor.save(tmp_path)
     loaded = Monitor.load(tmp_path, METHOD, NORMALISER)
@@ -173,7 +173,7 @@ def test_saved_and_loaded_it_is_the_same(tmp_path: Path) -> None:
     assert np.array_equal(loaded.score(DEMOS.obs, DEMOS.act).both, monitor.score(DEMOS.obs, DEMOS.act).both)
 
 
-def test_weights_and_thresholds_belong_together(tmp_path: Path) -> None:
+def test_a_calibration_of_other_weights_is_refused(tmp_path: Path) -> None:
     MONITOR.with_calibration(calibration(MONITOR)).save(tmp_path)
     other = Monitor(GUIDE, weights(1), NORMALISER)
     with pytest.raises(InvalidFile, match=f"to guide {MONITOR.fingerprint}, the weights are guide {other.fingerprint}"):
@@ -183,7 +183,7 @@ def test_weights_and_thresholds_belong_together(tmp_path: Path) -> None:
         Monitor.load(tmp_path, wider, NORMALISER)
 
 
-def test_what_cannot_be_a_monitor_is_refused(tmp_path: Path) -> None:
+def test_methods_without_a_diffusion_guide_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings, match="this BC has no guide"):
         judging_parts(BC(), NORMALISER)
     with pytest.raises(InvalidSettings, match="this DBC has EnergyGuide"):
@@ -201,14 +201,14 @@ def test_what_cannot_be_a_monitor_is_refused(tmp_path: Path) -> None:
     ("n", "alpha", "rank"),
     [(19, 0.05, 19), (20, 0.05, 20), (39, 0.05, 38), (99, 0.01, 99), (9, 0.1, 9), (100, 0.3, 71)],
 )
-def test_thresholds_by_hand(n: int, alpha: float, rank: int) -> None:
+def test_thresholds_of_examples(n: int, alpha: float, rank: int) -> None:
     maxima = np.random.default_rng(0).permutation(np.arange(1, n + 1))
     assert conformal_threshold(maxima, alpha) == rank
     assert rank == math.ceil(round((n + 1) * (1 - alpha), 9))
 
 
 @pytest.mark.parametrize(("alpha", "needed"), [(0.05, 19), (0.01, 99), (0.1, 9), (0.3, 3), (0.5, 1)])
-def test_too_few_episodes_say_how_many_are_needed(alpha: float, needed: int) -> None:
+def test_too_few_episodes_are_refused(alpha: float, needed: int) -> None:
     assert episodes_needed(alpha) == needed
     conformal_threshold(np.arange(needed), alpha)
     with pytest.raises(InvalidData, match=rf"needs at least {needed} .* there are {needed - 1}\."):
@@ -216,19 +216,19 @@ def test_too_few_episodes_say_how_many_are_needed(alpha: float, needed: int) -> 
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -1.0, float("nan")])
-def test_alpha_is_a_probability(alpha: float) -> None:
+def test_alpha_must_be_a_probability(alpha: float) -> None:
     with pytest.raises(InvalidSettings, match="between 0 and 1"):
         conformal_threshold(np.arange(100), alpha)
 
 
-def test_maxima_must_be_numbers() -> None:
+def test_nan_maxima_are_refused() -> None:
     with pytest.raises(InvalidData, match="1 of 20 episodes"):
         conformal_threshold([*range(19), float("nan")], 0.1)
 
 
 @pytest.mark.parametrize(("n", "alpha"), [(19, 0.05), (30, 0.1), (60, 0.05), (47, 0.2)])
 def test_false_alarms_are_at_most_alpha_and_not_far_below(n: int, alpha: float) -> None:
-    # Scores of an episode depend on each other and have heavy tails; whole episodes are exchangeable.
+    # Scores within an episode are correlated and have heavy tails; episodes are exchangeable.
     rng, repeats = np.random.default_rng(n), 4000
     walks = np.abs(rng.standard_t(2, (repeats, n + 1, 10)).cumsum(-1)).max(-1)
     alarms = np.mean([m[-1] > conformal_threshold(m[:-1], alpha) for m in walks])
@@ -238,7 +238,7 @@ def test_false_alarms_are_at_most_alpha_and_not_far_below(n: int, alpha: float) 
     assert alarms == pytest.approx(exact, abs=noise)
 
 
-def test_a_calibration_travels_as_json() -> None:
+def test_a_calibration_as_json() -> None:
     known = calibration(MONITOR)
     assert Calibration.from_dict(json.loads(json.dumps(known.to_dict()))) == known
     for broken, message in (

@@ -19,7 +19,7 @@ def model_card(config: Mapping[str, Any], evaluations: Sequence[Record] = ()) ->
         "library_name: diffclone",
         "tags: [imitation-learning, behavioral-cloning, robotics]",
         "---",
-        f"# {config['method'].get('type', 'Unregistered')} policy",
+        f"# {config['method']['type']} policy",
         "",
         "| | |",
         "|---|---|",

@@ -17,12 +17,12 @@ from torch import Tensor
 from diffclone.deploy import runtime
 from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage
 from diffclone.files import create_path
-from diffclone.methods import METHODS
 from diffclone.nn import MLP
 from diffclone.nn.images import PictureNet
 from diffclone.nn.layers import ACTIVATIONS
 from diffclone.policy import Policy
 from diffclone.records import versions
+from diffclone.settings import to_dict
 from diffclone.shapes import Floats
 
 Format = Literal["onnx", "numpy"]
@@ -68,7 +68,7 @@ class PolicyArrays:
         if len(policy) != 1:
             raise InvalidSettings(f"this policy has {len(policy)} members; export one of them: export(policy[0], …).")
         net, normaliser = policy.net, policy.normaliser
-        method = method_name(policy)
+        method = to_dict(policy.method)["type"]
         if not isinstance(net, MLP | PictureNet):
             raise InvalidSettings(
                 f"{method} cannot be exported: its action is not one call of an MLP or image network, as it is in bc "
@@ -100,12 +100,6 @@ class PolicyArrays:
                 "versions": versions(),
             },
         )
-
-
-def method_name(policy: Policy) -> str:
-    """Return the registered name of a policy's method, or the name of its class."""
-    method = type(policy.method)
-    return next((name for name, registered in METHODS.items() if registered is method), method.__name__)
 
 
 def to_numpy(tensor: Tensor) -> Floats:

@@ -25,11 +25,11 @@ from typing import Any, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
-from diffclone.deploy.export import method_name
 from diffclone.deploy.runtime import read_array
 from diffclone.errors import InvalidSettings
 from diffclone.policy import Policy
 from diffclone.records import versions
+from diffclone.settings import to_dict
 from diffclone.shapes import Floats
 
 JSON, NPY = "application/json", "application/x-npy"
@@ -231,7 +231,7 @@ class Server:
         """Return a description of the policy."""
         policy = self.policy
         return {
-            "method": method_name(policy),
+            "method": to_dict(policy.method)["type"],
             "member": dict(policy.members[0]),
             "observation_size": policy.dims.obs,
             "action_size": policy.dims.act,
