@@ -1,4 +1,5 @@
 import json
+import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,13 @@ from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Policy, 
 from diffclone.deploy.calibration import calibrate
 from diffclone.deploy.monitor import Monitor
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
+from diffclone.files import digest, read_tensors, write_tensors
 from diffclone.fit import FitOptions, fit_with_options
 from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Method
 from diffclone.nn.energy import Langevin
 from diffclone.tasks import TASKS
+from own_models import Reconstruction, Robust
 
 RNG = np.random.default_rng(0)
 OBS = RNG.uniform(-1, 1, (200, 3)).astype(np.float32)
@@ -225,6 +228,69 @@ def test_another_format_is_refused(saved: Path, number: Any) -> None:
     change_config(saved, format=number)
     with pytest.raises(InvalidFile, match=f"has format {number}; this version of diffclone reads format 1"):
         Policy.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"method": None}, "method must be an object"),
+        ({"method": {"type": "dbc", "network": {"width": "16"}}}, "method.network.width must be a whole number"),
+        ({"method": {"type": "mine"}}, "unknown method 'mine'.*Import the module that registers 'mine'"),
+        ({"method": {"type": "mine:Mine"}}, "the method Mine of the module mine is not loaded"),
+        ({"method": {}}, "method.type must be the name of a method; it is None"),
+        ({"method": {"type": "bc", "network": {"width": 10**7}}}, "networks of config.json cannot be made"),
+        ({"members": 3}, "members must be a list"),
+        ({"members": []}, "number of members must be at least 1"),
+        ({"members": [3]}, r"members\[0\] must be an object; it is 3"),
+        ({"members": [{"seed": "x"}]}, r"members\[0\].seed must be a whole number or a number; it is 'x'"),
+        ({"observation_size": 3.0}, "observation_size must be a whole number; it is 3.0"),
+        ({"observation_size": -3}, "observation_size, action_size and the number of members must be at least 1"),
+        ({"action_size": "two"}, "action_size must be a whole number; it is 'two'"),
+        ({"data": []}, r"data must be an object; it is \[\]"),
+        ({"sha256": 5}, "sha256 must be a string or null; it is 5"),
+    ],
+)
+def test_a_malformed_config_is_one_clear_line(saved: Path, changes: dict[str, Any], message: str) -> None:
+    change_config(saved, **changes)
+    with pytest.raises(InvalidFile, match=message) as raised:
+        Policy.load(saved)
+    assert "\n" not in str(raised.value)
+    assert str(raised.value).startswith(str(saved))
+
+
+@pytest.mark.parametrize("missing", ["method", "members", "observation_size", "action_size", "data"])
+def test_a_config_without_a_key_names_it(saved: Path, missing: str) -> None:
+    config = json.loads((saved / "config.json").read_text())
+    del config[missing]
+    (saved / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InvalidFile, match=rf"config\.json: .*{missing}"):
+        Policy.load(saved)
+
+
+def test_tensors_that_do_not_belong_are_named(saved: Path) -> None:
+    tensors, about = read_tensors(saved / "model.safetensors")
+    for changes, message in (
+        ({"net.other": torch.ones(2)}, r"model\.safetensors has net\.other, which config\.json does not ask for"),
+        ({"bounds.low": torch.ones(3)}, r"asks for bounds\.low of shape \(2,\), model\.safetensors has \(3,\)"),
+    ):
+        write_tensors(saved / "model.safetensors", {**tensors, **changes}, about)
+        change_config(saved, sha256=digest(saved / "model.safetensors"))
+        with pytest.raises(InvalidFile, match=message):
+            Policy.load(saved)
+
+
+def test_a_policy_of_a_method_that_is_not_registered_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, method in (("mine", Robust()), ("guide", DBC(guide=Reconstruction()))):
+        brief = replace(method, training=Training(updates=3, batch=8))
+        policy = fit(brief, DEMOS, seeds=(1, 2), device="cpu")
+        policy.save(tmp_path / name)
+        again = Policy.load(tmp_path / name)
+        assert again.method == brief
+        assert np.array_equal(again(DEMOS.obs), policy(DEMOS.obs))
+    assert "# own_models:Robust policy" in (tmp_path / "mine" / "README.md").read_text()
+    monkeypatch.delitem(sys.modules, "own_models")
+    with pytest.raises(InvalidFile, match=r"config\.json: the method Robust of the module own_models is not loaded"):
+        Policy.load(tmp_path / "mine")
 
 
 @pytest.mark.parametrize("content", ["{", "", "[]", '{"format": 1}'])

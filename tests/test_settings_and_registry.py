@@ -1,16 +1,21 @@
 import json
 import sys
 import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from diffclone import BC, DBC, DiffusionGuide, Network, Training
 from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidPlugin, InvalidSettings, NameTaken, UnknownName
+from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
+from diffclone.model import Method
 from diffclone.registry import Registry
 from diffclone.settings import differences, from_dict, to_dict
+from own_models import Reconstruction, Robust
 
 GUIDED = DBC(
     training=Training(updates=7, clip=None, ema=0.9),
@@ -46,6 +51,106 @@ def test_an_unknown_field_is_named_with_the_known_ones() -> None:
 def test_an_unknown_type_is_named() -> None:
     with pytest.raises(DiffcloneError, match="nope"):
         from_dict(METHODS, {"type": "nope", "coefficient": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"network": 5}, "network must be an object with the settings of Network; it is 5"),
+        ({"network": {"width": "wide"}}, "network.width must be a whole number; it is 'wide'"),
+        ({"network": {"width": 9.5}}, "network.width must be a whole number; it is 9.5"),
+        ({"network": {"width": True}}, "network.width must be a whole number; it is True"),
+        ({"network": {"width": None}}, "network.width must be a whole number; it is None"),
+        ({"network": {"activation": "sine"}}, "network.activation must be 'tanh' or"),
+        ({"network": {"image": [2, 64]}}, r"network.image must be a list of 3 or null; it is \[2, 64\]"),
+        ({"network": {"image": "big"}}, "network.image must be a list of 3 or null; it is 'big'"),
+        ({"coefficient": "often"}, "coefficient must be a number or 'auto'; it is 'often'"),
+        ({"coefficient": [1.0]}, r"coefficient must be a number or 'auto'; it is \[1.0\]"),
+        ({"subtract_expert": 1}, "subtract_expert must be true or false; it is 1"),
+        ({"training": {"clip": "none"}}, "training.clip must be a number or null; it is 'none'"),
+        ({"training": {"updates": -1}}, "training: updates and batch must be at least 1"),
+        ({"guide": {"type": "diffusion", "training": {"lr": 0.0}}}, "guide.training: .*above 0"),
+        ({"guide": {"steps": 5}}, "guide.type must be the name of a guide; it is None"),
+        ({"guide": {"type": 3}}, "guide.type must be the name of a guide; it is 3"),
+        ({"guide": {"type": "bc"}}, "unknown guide 'bc'"),
+        ({"guide": None}, "guide must be an object with the settings of Guide; it is None"),
+        ({"guide": ["diffusion"]}, "guide must be an object with the settings of Guide"),
+        ({"encoder": {"features": "few"}}, "encoder.features must be a whole number"),
+        ({"encoder": 3}, "encoder must be an object with the settings of Encoder or null; it is 3"),
+        ({"colour": 1, "size": 2}, "DBC has no colour, size; it has training"),
+        ({"network": {"width": "x" * 1000}}, "it is 'x+…\\.$"),
+    ],
+)
+def test_values_that_do_not_fit_are_one_clear_line(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DiffcloneError, match=message) as raised:
+        from_dict(METHODS, {"type": "dbc", **changes})
+    assert "\n" not in str(raised.value)
+
+
+def test_classes_that_are_not_registered_are_stored_with_their_module() -> None:
+    method = Robust(weight=0.5, guide=Reconstruction(width=7))
+    values = json.loads(json.dumps(to_dict(method)))
+    assert values["type"] == "own_models:Robust"
+    assert values["guide"]["type"] == "own_models:Reconstruction"
+    assert from_dict(METHODS, values) == method
+    guided = DBC(guide=Reconstruction(width=7))
+    assert from_dict(METHODS, to_dict(guided)) == guided
+
+
+def test_settings_import_no_module_that_they_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "never_imported.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w').write('executed')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UnknownName, match="the method Mine of the module never_imported is not loaded"):
+        from_dict(METHODS, {"type": "never_imported:Mine"})
+    assert not (tmp_path / "mark").exists()
+    for name in ("os:system", "own_models:Reconstruction", "own_models:", ":", "own_models:Robust.nothing"):
+        with pytest.raises(UnknownName, match="is not loaded"):
+            from_dict(METHODS, {"type": name})
+
+
+def test_a_class_that_was_registered_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = to_dict(Robust())
+    registry = Registry("method", {"robust": Robust}, subclass_of=Method)
+    monkeypatch.setattr(Registry, "of_classes", [registry, GUIDES])
+    monkeypatch.delitem(sys.modules, "own_models")
+    assert from_dict(Method, values) == Robust()
+    assert to_dict(Robust())["type"] == "robust"
+
+
+@dataclass(frozen=True)
+class Smaller:
+    removed_fields: ClassVar[Mapping[str, Any]] = {"gone": None}
+    size: int = 1
+
+
+def test_a_removed_field_is_read_if_it_was_not_used() -> None:
+    assert from_dict(Smaller, {"size": 2, "gone": None}) == Smaller(2)
+    with pytest.raises(InvalidSettings, match="Smaller has no gone; it has size"):
+        from_dict(Smaller, {"gone": 3})
+
+
+@dataclass(frozen=True)
+class Shelf:
+    size: int
+    books: tuple[str, ...] = ()
+    places: Mapping[str, float] = field(default_factory=dict[str, float])
+    anything: Any = None
+    made: int = field(default=3, init=False)
+
+
+def test_other_dataclasses_are_checked_too() -> None:
+    values = {"size": 2, "books": ["a", "b"], "places": {"x": 1, "y": 0.5}, "anything": [1]}
+    assert from_dict(Shelf, values) == Shelf(2, ("a", "b"), {"x": 1, "y": 0.5}, [1])
+    for wrong, message in (
+        ({}, "Shelf lacks size"),
+        ({"size": 2, "books": ["a", 1]}, r"books\[1\] must be a string; it is 1"),
+        ({"size": 2, "places": {"x": "far"}}, "places.x must be a number; it is 'far'"),
+        ({"size": 2, "places": []}, "places must be an object; it is"),
+        ({"size": 2, "made": 4}, "Shelf has no made"),
+        (7, "the value must be an object with the settings of Shelf; it is 7"),
+    ):
+        with pytest.raises(InvalidSettings, match=message):
+            from_dict(Shelf, wrong)
 
 
 @pytest.mark.parametrize(

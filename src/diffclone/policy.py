@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, TypeVar, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from diffclone.data import Normaliser
 from diffclone.deploy.card import model_card
 from diffclone.deploy.monitor import CALIBRATION, Monitor, Score
-from diffclone.errors import InvalidData, InvalidFile, InvalidSettings, UnknownMember
+from diffclone.errors import DiffcloneError, InvalidData, InvalidFile, InvalidSettings, UnknownMember
 from diffclone.files import create_path, digest, read_json, read_tensors, write_atomically, write_json, write_tensors
 from diffclone.methods import METHODS
 from diffclone.model import Dims, Method
@@ -29,6 +29,42 @@ Array = TypeVar("Array", Tensor, npt.NDArray[Any])
 
 FORMAT = 1
 """Of the folder that `save` writes."""
+
+
+@final
+@dataclass(frozen=True)
+class Config:
+    """The part of a policy's config.json that loading the policy needs, with its types checked."""
+
+    method: Method[Any]
+    members: tuple[Member, ...]
+    observation_size: int
+    action_size: int
+    data: Mapping[str, Any]
+    sha256: str | None = None
+    """The hash of model.safetensors."""
+
+    def __post_init__(self) -> None:
+        if min(self.observation_size, self.action_size, len(self.members)) < 1:
+            raise InvalidSettings("observation_size, action_size and the number of members must be at least 1.")
+
+    @classmethod
+    def read(cls, path: Path) -> "Config":
+        """Read and check a file. An error names the file and the key."""
+        values = read_json(path)
+        if not isinstance(values, dict) or "format" not in values:
+            raise InvalidFile(f"{path} is not the config.json of a policy: it has no format.")
+        found = cast(dict[str, Any], values)
+        if found["format"] != FORMAT:
+            raise InvalidFile(
+                f"{path.parent} has format {found['format']}; this version of diffclone reads format {FORMAT}."
+            )
+        known = {f.name: found[f.name] for f in dataclasses.fields(cls) if f.name in found}
+        try:
+            method = from_dict(METHODS, found.get("method"), "method")
+            return from_dict(cls, known | {"method": method})
+        except DiffcloneError as error:
+            raise InvalidFile(f"{path}: {error}") from None
 
 
 @final
@@ -190,34 +226,40 @@ class Policy:
     def load(cls, folder: str | Path, *, device: torch.device | str = "cpu") -> "Policy":
         """Read what `save` wrote; a mismatch names both sides."""
         folder = Path(folder)
-        config = read_json(folder / "config.json")
-        needed = ("format", "method", "members", "observation_size", "action_size", "data")
-        if not isinstance(config, dict) or not all(key in config for key in needed):
-            raise InvalidFile(f"{folder / 'config.json'} is not a policy's: it must hold {', '.join(needed)}.")
-        if config.get("format") != FORMAT:
-            raise InvalidFile(
-                f"{folder} has format {config.get('format')}; this version of diffclone reads format {FORMAT}."
-            )
-        method = from_dict(METHODS, config["method"])
+        config = Config.read(folder / "config.json")
+        method: Method[Any] = config.method
         tensors, _ = read_tensors(folder / "model.safetensors")
-        if (found := digest(folder / "model.safetensors")) != config.get("sha256", found):
+        if (found := digest(folder / "model.safetensors")) != (config.sha256 or found):
             raise InvalidFile(
-                f"{folder}: model.safetensors has hash {found[:12]}…, config.json says {config['sha256'][:12]}…: the "
-                "two are not of one policy, or one was changed. Copy the folder anew."
+                f"{folder}: model.safetensors has hash {found[:12]}…, config.json says {(config.sha256 or '')[:12]}…: "
+                "the two are not of one policy, or one was changed. Copy the folder again."
             )
-        sizes, members = {"obs": config["observation_size"], "act": config["action_size"]}, config["members"]
+        sizes, members = {"obs": config.observation_size, "act": config.action_size}, config.members
         needs = [("obs", "mean"), ("obs", "std"), ("act", "mean"), ("act", "std"), ("act", "low"), ("act", "high")]
-        _check(folder, tensors, {f"normaliser.{a}_{b}": torch.Size([sizes[a]]) for a, b in needs})
-        parts = {n.removeprefix("normaliser."): t for n, t in tensors.items() if n.startswith("normaliser.")}
-        normaliser, dtype = Normaliser(**parts), tensors["normaliser.obs_mean"].dtype
-        net = method.init(Dims(**sizes, box=normaliser.box), Rng([0] * len(members), dtype=dtype)["init"])
-        _check(folder, tensors, {f"net.{name}": t.shape for name, t in net.state_dict().items()})
+        wanted = {f"normaliser.{a}_{b}": torch.Size([sizes[a]]) for a, b in needs}
+        if "normaliser.obs_limit" in tensors:  # older files have none
+            wanted["normaliser.obs_limit"] = torch.Size([])
+        if "bounds.low" in tensors or "bounds.high" in tensors:
+            wanted |= {f"bounds.{edge}": torch.Size([sizes["act"]]) for edge in ("low", "high")}
+        _check(folder, tensors, wanted)
+        prefix = "normaliser."
+        normaliser = Normaliser(**{n.removeprefix(prefix): tensors[n] for n in wanted if n.startswith(prefix)})
+        dtype = normaliser.obs_mean.dtype
+        try:
+            net = method.init(Dims(**sizes, box=normaliser.box), Rng([0] * len(members), dtype=dtype)["init"])
+        except (RuntimeError, MemoryError, InvalidSettings) as error:
+            reason = str(error).split("\n")[0] or "out of memory"
+            raise InvalidFile(f"{folder}: the networks of config.json cannot be made ({reason}).") from None
+        wanted |= {f"net.{name}": t.shape for name, t in net.state_dict().items()}
+        _check(folder, tensors, wanted)
+        if unknown := sorted(set(tensors) - set(wanted)):
+            raise InvalidFile(f"{folder}: model.safetensors has {unknown[0]}, which config.json does not ask for.")
         net.load_state_dict({n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")})
         low, high = tensors.get("bounds.low"), tensors.get("bounds.high")
         bounds = None if low is None or high is None else (low.to(device), high.to(device))
         normaliser = normaliser.to(device, dtype)
         guard = Monitor.load(folder, method, normaliser) if (folder / CALIBRATION).exists() else None
-        return cls(method, net.to(device), normaliser, members, bounds, config["data"], guard)
+        return cls(method, net.to(device), normaliser, list(members), bounds, dict(config.data), guard)
 
     save_pretrained = save
     from_pretrained = load

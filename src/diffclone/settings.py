@@ -85,7 +85,9 @@ def _convert(hint: Any, value: Any, path: str) -> Any:
     if origin is tuple:
         return _convert_to_tuple(hint, value, path)
     cls: Any = origin or hint
-    if not isinstance(cls, type):  # a Literal, Any
+    if cls is Any or not isinstance(cls, type):
+        return value
+    if dataclasses.is_dataclass(cls) and isinstance(value, cls):
         return value
     if dataclasses.is_dataclass(cls) or cls in (dict, Mapping):
         if not isinstance(value, Mapping):
@@ -149,7 +151,7 @@ def _build(cls: type[Any], values: dict[str, Any], path: str) -> Any:
     try:
         return cls(**built)
     except Exception as error:  # what a class says of values of the right types
-        raise InvalidSettings(f"{path or cls.__name__}: {error}") from error
+        raise InvalidSettings(f"{path or cls.__name__}: {str(error).split(chr(10))[0]}") from error
 
 
 def _join(path: str, key: str) -> str:
