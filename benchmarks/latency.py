@@ -1,7 +1,7 @@
 """Measure the latency of each method: milliseconds per action, one observation at a time, on one CPU thread.
 
-python benchmarks/latency.py                        print a table of all methods
-python benchmarks/latency.py --json --out FILE      print JSON and append a Record to FILE
+python -m benchmarks.latency                        print a table of all methods
+python -m benchmarks.latency --json --out FILE      print JSON and append a Record to FILE
 
 Methods alternate in rounds of 0.2 s or one call, whichever is longer; the result is the median over rounds. A call is
 `policy(obs)` from NumPy to NumPy, including normalisation, random draws and clipping. Sizes are those of Maze
@@ -21,8 +21,8 @@ import numpy as np
 import torch
 import tyro
 
-from benchmarks.speed.acting import actors, measure
-from benchmarks.speed.tables import three_digits
+from benchmarks.speed.inference import latency_entries, time_latency
+from benchmarks.speed.tables import round_to_3_digits
 from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.records import Record
 from diffclone.settings import to_dict
@@ -45,9 +45,9 @@ class Latency:
         start, load = time.monotonic(), os.getloadavg()[0]
         torch.set_num_threads(1)
         demos = TASKS["maze"].demonstrations()
-        policies = list(actors(demos))
+        policies = list(latency_entries(demos))
         with bars() as show:
-            milliseconds = measure(
+            milliseconds = time_latency(
                 policies,
                 demos.obs.astype(np.float32),
                 self.rounds,
@@ -75,7 +75,7 @@ class Latency:
             print_json({"results": record.results, "device": record.device, "seconds": record.seconds})
             return
         title = f"Milliseconds per action, one CPU thread, median of {self.rounds} rounds"
-        rows = [[name, three_digits(value), three_digits(ratio[name])] for name, value in milliseconds.items()]
+        rows = [[name, round_to_3_digits(value), round_to_3_digits(ratio[name])] for name, value in milliseconds.items()]
         print_table(title, ["method", "ms per action", "relative to BC"], rows)
         if load > 0.5:
             print_message(f"Other processes were running (load average {load:.1f}): do not use these numbers.")
@@ -83,4 +83,4 @@ class Latency:
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportAttributeAccessIssue]
-    tyro.cli(Latency, prog="python benchmarks/latency.py").run()
+    tyro.cli(Latency, prog="python -m benchmarks.latency").run()

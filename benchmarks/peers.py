@@ -24,9 +24,9 @@ import numpy as np
 import torch
 import tyro
 
-from benchmarks.speed.tables import three_digits
-from benchmarks.speed.timing import Contestant, machine, take_turns
-from benchmarks.speed.training import Case, ground, ours
+from benchmarks.speed.cases import Case, ours, prepare_setup
+from benchmarks.speed.tables import round_to_3_digits
+from benchmarks.speed.timing import Candidate, describe_machine, time_in_turns
 from diffclone.cli.console import print_json, print_message, print_table
 from diffclone.records import Record
 
@@ -100,7 +100,7 @@ def environment(folder: Path, package: str, seconds: float) -> Path:
 
 def measure(name: str, folder: Path, *, seconds: float, window: float, rounds: int) -> dict[str, Any]:
     """Rates of ours and of the peer, or why there are none."""
-    given = ground(CASES[name], torch.device("cpu"))
+    given = prepare_setup(CASES[name], torch.device("cpu"))
     try:
         python = environment(folder, name, seconds)
         with tempfile.TemporaryDirectory() as temporary:
@@ -109,9 +109,9 @@ def measure(name: str, folder: Path, *, seconds: float, window: float, rounds: i
             peer = Peer(python, name, pairs)
     except CannotRun as fault:
         return {"left_out": str(fault)}
-    playing = [ours(given), Contestant(name, 1, peer.run, sets_threads=True)]
+    playing = [ours(given), Candidate(name, 1, peer.run, sets_threads=True)]
     try:
-        timed = take_turns(playing, torch.device("cpu"), window=window, rounds=rounds)
+        timed = time_in_turns(playing, torch.device("cpu"), window=window, rounds=rounds)
     finally:
         peer.close()
     rates = {who: found.to_dict() for who, found in timed.items()}
@@ -130,7 +130,7 @@ class Peers:
     seconds: float = 300.0
     """How long an installation may take."""
     rounds: int = 5
-    """Turns of each contestant."""
+    """Turns of each candidate."""
     window: float = 1.0
     """Seconds of a turn."""
     json: bool = False
@@ -152,7 +152,7 @@ class Peers:
                         "benchmark": "peers",
                         "peer": name,
                         "case": asdict(CASES[name]),
-                        "machine": machine(),
+                        "machine": describe_machine(),
                         "rounds": self.rounds,
                         "window": self.window,
                     },
@@ -174,8 +174,8 @@ class Peers:
             if "left_out" in results:
                 rows.append([name, "–", "–", results["left_out"]])
                 continue
-            rates = [three_digits(results["rates"][who]["updates_per_second"]) for who in (name, "ours")]
-            rows.append([name, *rates, f"{three_digits(results['ratio'])} ×"])
+            rates = [round_to_3_digits(results["rates"][who]["updates_per_second"]) for who in (name, "ours")]
+            rows.append([name, *rates, f"{round_to_3_digits(results['ratio'])} ×"])
         print_table("Updates a second, one member, CPU", ["peer", "its", "ours", "ratio"], rows)
 
 

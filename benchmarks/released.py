@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from benchmarks.speed.timing import Contestant
-from benchmarks.speed.training import Ground
+from benchmarks.speed.cases import TrainingSetup
+from benchmarks.speed.timing import Candidate
 from diffclone.data.normaliser import LIMIT
 from diffclone.methods import DBC
 from diffclone.model import Model
@@ -149,17 +149,17 @@ def forever(loader: DataLoader[tuple[Tensor, ...]]) -> Iterator[tuple[Tensor, ..
 class Loop:
     """One member of a case in training."""
 
-    def __init__(self, ground: Ground):
-        session, self.model, self.kind = ground.session, ground.model, ground.case.model
-        self.device, training = session.device, ground.model.training
+    def __init__(self, setup: TrainingSetup):
+        session, self.model, self.kind = setup.session, setup.model, setup.case.model
+        self.device, training = session.device, setup.model.training
         pairs = TensorDataset(session.data.obs.cpu(), session.data.act.cpu())
         # The diffusion model keeps the last, smaller batch of an epoch; the policies drop it.
         loader = DataLoader(pairs, training.batch, shuffle=True, drop_last=self.kind != "guide")
         self.batches = forever(loader)
         self.schedule = Schedule(session.dtype).to(self.device)
-        start: Any = ground.start()
+        start: Any = setup.start()
         self.net = (denoiser_of(start) if self.kind == "guide" else policy_of(start)).to(self.device)
-        self.guide = denoiser_of(cast(Diffusion, ground.fixed["guide"])).to(self.device) if ground.fixed else None
+        self.guide = denoiser_of(cast(Diffusion, setup.fixed["guide"])).to(self.device) if setup.fixed else None
         self.adam = torch.optim.Adam(self.net.parameters(), lr=training.lr, eps=training.eps)
         self.done = 0
         self.logged: dict[str, float] = {}
@@ -192,15 +192,15 @@ class Loop:
         self.done += 1
 
 
-def contestant(ground: Ground) -> Contestant:
+def candidate(setup: TrainingSetup) -> Candidate:
     """Its loop over the case's pairs; one member, whatever the case has."""
-    loop = Loop(ground)
+    loop = Loop(setup)
 
     def run(count: int) -> None:
         for _ in range(count):
             loop.update()
 
-    return Contestant("released", 1, run)
+    return Candidate("released", 1, run)
 
 
 def coefficient_of(model: Model[Any]) -> float:

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
-from released import (
+from torch import Tensor, nn
+from torch.func import functional_call, grad, stack_module_state, vmap
+
+from benchmarks.released import (
     STEPS,
     Schedule,
     bc_loss,
@@ -21,11 +24,8 @@ from released import (
     guide_loss,
     policy_of,
 )
-from torch import Tensor, nn
-from torch.func import functional_call, grad, stack_module_state, vmap
-
-from benchmarks.speed.timing import Contestant
-from benchmarks.speed.training import Ground
+from benchmarks.speed.cases import TrainingSetup
+from benchmarks.speed.timing import Candidate
 from diffclone.nn.diffusion import Diffusion
 
 Draws = tuple[Tensor, ...]
@@ -35,18 +35,18 @@ Draws = tuple[Tensor, ...]
 class Stacked:
     """All members of a case."""
 
-    def __init__(self, ground: Ground):
-        session, case = ground.session, ground.case
-        self.model, self.pairs, self.device, self.dtype = ground.model, session.data, session.device, session.dtype
+    def __init__(self, setup: TrainingSetup):
+        session, case = setup.session, setup.case
+        self.model, self.pairs, self.device, self.dtype = setup.model, session.data, session.device, session.dtype
         self.members, self.kind = case.members, case.model
-        start: Any = ground.start()
+        start: Any = setup.start()
         make: Callable[..., nn.Module] = denoiser_of if case.model == "guide" else policy_of
         nets = [make(start, member).to(self.device) for member in range(case.members)]
         self.weights, _ = stack_module_state(nets)
         if case.model == "guide":  # of the hidden layer that nothing reaches
             self.weights = {name: w for name, w in self.weights.items() if not name.startswith("layers.3")}
         self.plain = copy.deepcopy(nets[0])
-        self.guide = denoiser_of(cast(Diffusion, ground.fixed["guide"])).to(self.device) if ground.fixed else None
+        self.guide = denoiser_of(cast(Diffusion, setup.fixed["guide"])).to(self.device) if setup.fixed else None
         self.schedule = Schedule(self.dtype).to(self.device)
         training = self.model.training
         self.adam = torch.optim.Adam(self.weights.values(), lr=training.lr, eps=training.eps, fused=True)
@@ -95,12 +95,12 @@ class Stacked:
         self.done += 1
 
 
-def contestant(ground: Ground) -> Contestant:
+def candidate(setup: TrainingSetup) -> Candidate:
     """Its loop over the case's pairs."""
-    stacked = Stacked(ground)
+    stacked = Stacked(setup)
 
     def run(count: int) -> None:
         for _ in range(count):
             stacked.update(*stacked.draws())
 
-    return Contestant("vmap", ground.case.members, run)
+    return Candidate("vmap", setup.case.members, run)

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.speed import acting as bench_acting
-from benchmarks.speed.training import Case, Ground, find_rivals, ground, updates_of
-from diffclone.errors import InvalidSettings
+from benchmarks import peers, released, vmapped
+from benchmarks.speed import inference
+from benchmarks.speed.cases import Case, TrainingSetup, make_updates, prepare_setup
 from diffclone.guides.diffusion import antithetic
 from diffclone.methods import METHODS
 from diffclone.model import Batch
@@ -23,16 +23,9 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def rivals(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    return dict(find_rivals(ROOT / "benchmarks"))
-
-
-@pytest.fixture
 def latency(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    monkeypatch.setattr(bench_acting, "TURN", 0.0)  # a call each
-    return importlib.import_module("latency")
+    monkeypatch.setattr(inference, "TURN", 0.0)  # one call each
+    return importlib.import_module("benchmarks.latency")
 
 
 def test_latency_times_every_method(latency: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,7 +44,7 @@ def test_latency_times_every_method(latency: Any, tmp_path: Path, capsys: pytest
     assert json.loads(capsys.readouterr().out)["results"] == record.results
 
 
-def first_draws(given: Ground) -> tuple[Tensor, ...]:
+def first_draws(given: TrainingSetup) -> tuple[Tensor, ...]:
     """What our first update draws: pairs and, where there is a diffusion model, t and ε."""
     rng = Rng(range(given.case.members), dtype=given.session.dtype, path=given.case.model)
     batch = given.session.data.sample(given.model.training.batch, rng["batch"])
@@ -62,40 +55,42 @@ def first_draws(given: Ground) -> tuple[Tensor, ...]:
     return batch.obs, batch.act, antithetic(stream["t"], rows, 0, 1000), stream["noise"].normal(rows, size)
 
 
-def loss_in_released_style(released: Any, given: Ground, member: int) -> Tensor:
+def loss_in_released_style(given: TrainingSetup, member: int) -> Tensor:
     draws = [draw[member] for draw in first_draws(given)]
-    start, schedule = given.start(), released.Schedule(given.session.dtype)
+    start: Any = given.start()
+    schedule = released.Schedule(given.session.dtype)
     if given.case.model == "guide":
         return released.guide_loss(released.denoiser_of(start, member), schedule, *draws)
     if given.case.model == "bc":
         return released.bc_loss(released.policy_of(start, member), *draws)
-    guide = released.denoiser_of(given.fixed["guide"])
+    fixed: Any = given.fixed["guide"]
+    guide = released.denoiser_of(fixed)
     coefficient = released.coefficient_of(given.model)
     return released.dbc_losses(released.policy_of(start, member), guide, schedule, coefficient, *draws)[0]
 
 
 @pytest.mark.parametrize("model", ["guide", "bc", "dbc"])
-def test_the_released_style_has_our_loss(rivals: dict[str, Any], model: Any) -> None:
-    given = ground(Case(model, "maze", 2), CPU)
+def test_the_released_style_has_our_loss(model: Any) -> None:
+    given = prepare_setup(Case(model, "maze", 2), CPU)
     obs, act = first_draws(given)[:2]
     losses = given.model.loss(given.start(), Batch(obs, act), Rng(range(2), path=model), given.fixed).total.detach()
     for member in range(2):
-        theirs = loss_in_released_style(rivals["released"], given, member)
+        theirs = loss_in_released_style(given, member)
         assert float(losses[member]) == pytest.approx(theirs.item(), abs=1e-5)
 
 
 @pytest.mark.parametrize("model", ["guide", "bc", "dbc"])
-def test_vmap_makes_our_update(rivals: dict[str, Any], model: Any) -> None:
-    given = ground(Case(model, "maze", 2), CPU, torch.float64)
-    mine = updates_of(given)
+def test_vmap_makes_our_update(model: Any) -> None:
+    given = prepare_setup(Case(model, "maze", 2), CPU, torch.float64)
+    mine = make_updates(given)
     mine.run(1)
-    theirs = rivals["vmapped"].Stacked(given)
+    theirs = vmapped.Stacked(given)
     before = given.start()
     theirs.update(*first_draws(given))
     net, _ = mine.results()
     changed = 0.0
     for member in range(2):
-        make = rivals["released"].denoiser_of if model == "guide" else rivals["released"].policy_of
+        make: Any = released.denoiser_of if model == "guide" else released.policy_of
         ours, old = dict(make(net, member).named_parameters()), dict(make(before, member).named_parameters())
         for name, weight in theirs.weights.items():
             assert torch.allclose(weight[member], ours[name], atol=1e-9), name
@@ -104,9 +99,9 @@ def test_vmap_makes_our_update(rivals: dict[str, Any], model: Any) -> None:
 
 
 @pytest.mark.parametrize("model", ["guide", "bc", "dbc"])
-def test_the_released_style_learns(rivals: dict[str, Any], model: Any) -> None:
+def test_the_released_style_learns(model: Any) -> None:
     torch.manual_seed(0)
-    loop = rivals["released"].Loop(ground(Case(model, "maze", 1), CPU))
+    loop = released.Loop(prepare_setup(Case(model, "maze", 1), CPU))
     losses: list[float] = []
     for _ in range(60):
         loop.update()
@@ -115,14 +110,8 @@ def test_the_released_style_learns(rivals: dict[str, Any], model: Any) -> None:
     assert "L_DM" in loop.logged or model != "dbc"
 
 
-@pytest.fixture
-def peers(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("peers")
-
-
 def test_a_peer_takes_turns_from_its_own_process(
-    peers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def here(*given: Any) -> Path:
         return Path(sys.executable)  # which has diffusers, for other tests
@@ -140,7 +129,7 @@ def test_a_peer_takes_turns_from_its_own_process(
     assert json.loads(capsys.readouterr().out)[0]["results"] == record.results
 
 
-def test_what_does_not_install_is_told(peers: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_peer_that_does_not_install_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def refused(*given: Any) -> Path:
         raise peers.CannotRun("ERROR: no matching distribution")
 
@@ -149,7 +138,7 @@ def test_what_does_not_install_is_told(peers: Any, monkeypatch: pytest.MonkeyPat
     assert found == {"left_out": "ERROR: no matching distribution"}
 
 
-def test_a_peer_that_fails_is_told(peers: Any, tmp_path: Path) -> None:
+def test_a_peer_that_fails_is_reported(tmp_path: Path) -> None:
     with pytest.raises(peers.CannotRun, match="KeyError"):
         peers.Peer(Path(sys.executable), "no such loop", write_pairs(tmp_path))
 
@@ -158,8 +147,3 @@ def write_pairs(folder: Path) -> Path:
     path = folder / "pairs.npz"
     np.savez(path, obs=np.zeros((4, 6), np.float32), act=np.zeros((4, 2), np.float32))
     return path
-
-
-def test_a_folder_without_rivals_is_a_mistake(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match=r"has no released\.py"):
-        find_rivals(tmp_path)

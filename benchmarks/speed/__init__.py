@@ -1,1 +1,1 @@
-"""How fast training, playing and acting are on this machine, beside other ways to do the same."""
+"""Time training, rollouts and inference on this machine, beside other ways to do the same."""

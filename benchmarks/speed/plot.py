@@ -1,4 +1,4 @@
-"""The figure of `diffclone bench`: member-updates a second by the number of members, ours beside the others'."""
+"""Figure of member-updates per second by number of members, ours beside other ways to train."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -12,11 +12,11 @@ from diffclone.records import Record
 LINES = {"ours": ("#0f766e", "ours"), "vmap": ("#7c3aed", "torch.func.vmap"), "released": ("#6b7280", "released style")}
 
 Curves = Mapping[tuple[str, int], Mapping[str, Sequence[tuple[int, float]]]]
-"""By device and width: a line each, of members and member-updates a second."""
+"""By device and width: lines of (members, member-updates per second)."""
 
 
 def curves(records: Sequence[Record]) -> Curves:
-    """Of the diffusion models, where more than one size of stack was timed."""
+    """Return the curves of diffusion models that were timed with several stack sizes."""
     found: dict[tuple[str, int], dict[str, list[tuple[int, float]]]] = {}
     for record in sorted_cases(records):
         case, rates = record.settings["case"], record.results["rates"]
@@ -30,7 +30,7 @@ def curves(records: Sequence[Record]) -> Curves:
 
 
 def to_svg(shown: Curves) -> str:
-    """A panel a device and width, both axes logarithmic. The released style trains one member at a time."""
+    """Draw one panel per device and width with logarithmic axes. The released style trains one member at a time."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -48,7 +48,7 @@ def to_svg(shown: Curves) -> str:
             axes.minorticks_off()
             axes.set_title(f"{device}, {width} wide")
             axes.set_xlabel("members")
-            axes.set_ylabel("member-updates a second")
+            axes.set_ylabel("member-updates per second")
             axes.legend(frameon=False)
         figure.tight_layout()
         buffer = io.StringIO()
@@ -57,7 +57,7 @@ def to_svg(shown: Curves) -> str:
 
 
 def write_plot(records: Sequence[Record], path: Path) -> bool:
-    """Whether there was something to draw."""
+    """Write the figure. Return whether there was anything to draw."""
     shown = curves(records)
     if shown:
         write_atomically(path, to_svg(shown).encode())

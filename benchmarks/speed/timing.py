@@ -1,7 +1,7 @@
-"""Contestants that take turns, so that a busy machine hurts all alike; each is given the median of its turns.
+"""Time candidates in turns, so that load on the machine affects all of them alike.
 
-A turn is a window of about as many seconds as asked for, in whole blocks of updates. What comes before the first window
-(compiling, capturing, warming up) is timed apart.
+Each candidate runs for a window of a given length in every round, in whole blocks of updates; the result is the median
+over the rounds. The first blocks, which compile, capture and warm up, are timed separately.
 """
 
 import os
@@ -9,7 +9,6 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -19,36 +18,36 @@ import torch
 
 @final
 @dataclass(frozen=True, eq=False)
-class Contestant:
-    """Something that does updates."""
+class Candidate:
+    """One way to run training updates."""
 
     name: str
     members: int
-    """Whose weights change in an update."""
+    """Members trained by each update."""
     run: Callable[[int], None]
-    """Do so many updates."""
+    """Run a number of updates."""
     block: int = 1
-    """It does whole blocks of so many."""
+    """Updates are run in multiples of this."""
     sets_threads: bool = False
-    """Whether it chooses its threads. If not, it is given the better of one and all, on a CPU."""
+    """Whether it sets its own number of threads. If not, it gets the better of one and all, on a CPU."""
 
 
 @final
 @dataclass(frozen=True)
-class Timed:
-    """What came out for a contestant."""
+class Timing:
+    """The result for one candidate."""
 
     rate: float
-    """Updates a second, the median of the windows."""
+    """Updates per second, the median over the rounds."""
     slowest: float
     fastest: float
     first_seconds: float
-    """Until steady: the first blocks, with compiling and capturing."""
+    """Time of the first blocks, with compilation and capture."""
     members: int
     threads: int
 
     def to_dict(self) -> dict[str, Any]:
-        """As a Record keeps it."""
+        """Return the values that a Record keeps."""
         return {
             "updates_per_second": self.rate,
             "member_updates_per_second": self.rate * self.members,
@@ -60,38 +59,31 @@ class Timed:
         }
 
 
-def take_turns(
-    playing: Sequence[Contestant],
-    device: torch.device,
-    *,
-    window: float,
-    rounds: int,
-    alone: Callable[[], AbstractContextManager[None]] = nullcontext,
-) -> dict[str, Timed]:
-    """Time them, a window each in every round; `alone` is entered after the first blocks, which compile."""
-    everything = torch.get_num_threads()
+def time_in_turns(
+    candidates: Sequence[Candidate], device: torch.device, *, window: float, rounds: int
+) -> dict[str, Timing]:
+    """Time all candidates, one window of `window` seconds each in every round."""
+    all_threads = torch.get_num_threads()
     first: dict[str, float] = {}
     threads: dict[str, int] = {}
     counts: dict[str, int] = {}
-    rates: dict[str, list[float]] = {contestant.name: [] for contestant in playing}
+    rates: dict[str, list[float]] = {candidate.name: [] for candidate in candidates}
     try:
-        for contestant in playing:
-            torch.set_num_threads(everything)
-            first[contestant.name] = seconds_of(contestant, 2 * contestant.block, device)
-        with alone():
-            for contestant in playing:
-                threads[contestant.name], pace = steady(contestant, device, window, everything)
-                blocks = max(1, round(window / pace / contestant.block))
-                counts[contestant.name] = blocks * contestant.block
-            for _ in range(rounds):
-                for contestant in playing:
-                    torch.set_num_threads(threads[contestant.name])
-                    count = counts[contestant.name]
-                    rates[contestant.name].append(count / seconds_of(contestant, count, device))
+        for candidate in candidates:
+            torch.set_num_threads(all_threads)
+            first[candidate.name] = time_updates(candidate, 2 * candidate.block, device)
+        for candidate in candidates:
+            threads[candidate.name], seconds = choose_threads(candidate, device, window, all_threads)
+            counts[candidate.name] = max(1, round(window / seconds / candidate.block)) * candidate.block
+        for _ in range(rounds):
+            for candidate in candidates:
+                torch.set_num_threads(threads[candidate.name])
+                count = counts[candidate.name]
+                rates[candidate.name].append(count / time_updates(candidate, count, device))
     finally:
-        torch.set_num_threads(everything)
+        torch.set_num_threads(all_threads)
     return {
-        c.name: Timed(
+        c.name: Timing(
             statistics.median(rates[c.name]),
             min(rates[c.name]),
             max(rates[c.name]),
@@ -99,49 +91,49 @@ def take_turns(
             c.members,
             threads[c.name],
         )
-        for c in playing
+        for c in candidates
     }
 
 
-def steady(contestant: Contestant, device: torch.device, window: float, everything: int) -> tuple[int, float]:
-    """The number of threads to give it, and the seconds of an update with them."""
-    tried = [everything] if contestant.sets_threads or device.type != "cpu" else sorted({1, everything})
-    paces: dict[int, float] = {}
+def choose_threads(candidate: Candidate, device: torch.device, window: float, all_threads: int) -> tuple[int, float]:
+    """Return the best number of threads for a candidate, and the seconds per update with it."""
+    tried = [all_threads] if candidate.sets_threads or device.type != "cpu" else sorted({1, all_threads})
+    seconds: dict[int, float] = {}
     for count in tried:
         torch.set_num_threads(count)
         done, taken = 0, 0.0
         while taken < window / 8:
-            taken += seconds_of(contestant, contestant.block, device)
-            done += contestant.block
-        paces[count] = taken / done
-    best = min(paces, key=lambda count: paces[count])
-    return best, paces[best]
+            taken += time_updates(candidate, candidate.block, device)
+            done += candidate.block
+        seconds[count] = taken / done
+    best = min(seconds, key=lambda count: seconds[count])
+    return best, seconds[best]
 
 
-def seconds_of(contestant: Contestant, count: int, device: torch.device) -> float:
-    """Of some updates, from a quiet device to a quiet device."""
+def time_updates(candidate: Candidate, count: int, device: torch.device) -> float:
+    """Return the seconds of `count` updates, with the device synchronised before and after."""
     synchronise(device)
-    begun = time.perf_counter()
-    contestant.run(count)
+    start = time.perf_counter()
+    candidate.run(count)
     synchronise(device)
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait until everything is done."""
+    """Wait until the device has finished all work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def device_name(device: torch.device) -> str:
-    """The accelerator, or the processor."""
+    """Return the name of the GPU, or "cpu"."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on, besides the device."""
+def describe_machine() -> dict[str, Any]:
+    """Return what the numbers were measured on, besides the device."""
     return {
-        "processor": processor(),
+        "processor": processor_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -149,11 +141,11 @@ def machine() -> dict[str, Any]:
     }
 
 
-def processor() -> str:
-    """Its name, where the system tells."""
-    known = Path("/proc/cpuinfo")
-    if known.exists():
-        for line in known.read_text(encoding="utf-8").splitlines():
+def processor_name() -> str:
+    """Return the model name of the processor."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()

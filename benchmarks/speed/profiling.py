@@ -1,6 +1,6 @@
-"""Where the time of an update goes: a profiler's operations of a CPU or kernels of a GPU, by what they are for.
+"""Break down the time of an update: CPU operations or GPU kernels seen by a profiler, grouped by purpose.
 
-What is left of the time without a profiler is spent between them: in Python, or waiting for the next to start.
+The rest of the time measured without a profiler is spent between operations: in Python, or waiting for a launch.
 """
 
 import os
@@ -12,8 +12,15 @@ from typing import Any, final
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.speed.timing import Contestant, seconds_of, synchronise
-from benchmarks.speed.training import LESS, Case, by_sines, contestant, ground, updates_of
+from benchmarks.speed.cases import (
+    FAST_PRECISION,
+    Case,
+    candidate,
+    make_updates,
+    prepare_setup,
+    with_sinusoidal_embedding,
+)
+from benchmarks.speed.timing import Candidate, synchronise, time_updates
 
 KINDS = {
     "products": r"mm\b|gemm|cutlass|splitKreduce|aten::linear\b",
@@ -21,18 +28,18 @@ KINDS = {
     "gathering gradients": r"aten::cat\b|vector_norm|_norm|triton_for_|aten::linalg",
     "autograd": r"^autograd::|Backward\d*$|^torch::autograd",
 }
-"""By what is found in a name, the first that fits; all else is other operations, most of them element by element."""
+"""Patterns of names; the first match counts. Everything else is other operations, most of them element-wise."""
 
 OTHER, BETWEEN = "other operations", "between operations"
 
 LONGEST = 12
-"""Operations that a Record lists."""
+"""Number of operations that a Record lists."""
 
 
 @final
 @dataclass(frozen=True)
 class Operation:
-    """What a profiler saw of one, in an update."""
+    """Calls and time of one operation per update."""
 
     name: str
     calls: float
@@ -40,15 +47,15 @@ class Operation:
 
 
 def kind_of(name: str) -> str:
-    """What an operation or kernel is for."""
+    """Return the purpose of an operation or kernel."""
     return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), OTHER)
 
 
-def profiled(runner: Contestant, device: torch.device, rounds: int) -> Mapping[str, Any]:
-    """Operations, and the time without a profiler, in turns: a busy machine then hurts both alike."""
+def profile_updates(runner: Candidate, device: torch.device, rounds: int) -> Mapping[str, Any]:
+    """Profile updates, alternating with runs without a profiler, so that load affects both alike."""
     seconds, seen = 0.0, list[Operation]()
     for _ in range(rounds):
-        seconds += seconds_of(runner, runner.block, device) / rounds
+        seconds += time_updates(runner, runner.block, device) / rounds
         seen += operations(runner, device)
     means = [
         Operation(name, *(sum(numbers) / rounds for numbers in zip(*found, strict=True)))
@@ -64,9 +71,9 @@ def profiled(runner: Contestant, device: torch.device, rounds: int) -> Mapping[s
     }
 
 
-def operations(runner: Contestant, device: torch.device) -> list[Operation]:
-    """Of a block; each without those that it calls."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler tells the terminal when it starts and stops
+def operations(runner: Candidate, device: torch.device) -> list[Operation]:
+    """Profile one block; the time of an operation excludes the operations that it calls."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise the profiler logs when it starts and stops
     on_gpu = device.type == "cuda"
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as seen:
         runner.run(runner.block)
@@ -79,7 +86,7 @@ def operations(runner: Contestant, device: torch.device) -> list[Operation]:
 
 
 def by_name(seen: Sequence[Operation]) -> dict[str, list[tuple[float, float]]]:
-    """Calls and microseconds of each."""
+    """Group calls and microseconds by name."""
     found: dict[str, list[tuple[float, float]]] = {}
     for operation in seen:
         found.setdefault(operation.name, []).append((operation.calls, operation.microseconds))
@@ -87,7 +94,7 @@ def by_name(seen: Sequence[Operation]) -> dict[str, list[tuple[float, float]]]:
 
 
 def shares(seen: Sequence[Operation], microseconds: float) -> dict[str, float]:
-    """Of an update's time, the part of each kind; a profiler slows things down, so that they may exceed the whole."""
+    """Return the share of each kind in the time of an update. The profiler adds time, so the sum may exceed it."""
     sums = dict.fromkeys((*KINDS, OTHER), 0.0)
     for operation in seen:
         sums[kind_of(operation.name)] += operation.microseconds
@@ -96,16 +103,16 @@ def shares(seen: Sequence[Operation], microseconds: float) -> dict[str, float]:
     return {kind: taken / whole for kind, taken in {**sums, BETWEEN: between}.items()}
 
 
-def contestants(case: Case, device: torch.device) -> Iterator[Contestant]:
-    """A diffusion model by sines, with exact products and with faster ones; on a CPU not compiled, so as to be seen."""
-    given, compiled = ground(case, device), None if device.type == "cuda" else False
-    for precision in ("float32", LESS[device.type]):
-        updates = updates_of(given, by_sines(given.model), precision, compiled=compiled)
-        yield contestant(precision, case.members, updates)
+def candidates(case: Case, device: torch.device) -> Iterator[Candidate]:
+    """Yield the case with exact and with faster matrix products; a diffusion model has a sinusoidal embedding."""
+    setup = prepare_setup(case, device)
+    for precision in ("float32", FAST_PRECISION[device.type]):
+        updates = make_updates(setup, with_sinusoidal_embedding(setup.model), precision)
+        yield candidate(precision, case.members, updates)
 
 
-def profiled_cases(device: torch.device, *, quick: bool) -> list[Case]:
-    """Small and wide. Of a CPU one member, whose operations one thread calls: a profiler sees that of its own alone."""
+def profiling_cases(device: torch.device, *, quick: bool) -> list[Case]:
+    """Return small and wide cases. On a CPU they have one member: the profiler sees only its own thread."""
     small = [Case("guide", "maze", 1)]
     more = [Case("guide", "fetch-pick", 1), Case("dbc", "maze", 1)]
     if device.type == "cuda":

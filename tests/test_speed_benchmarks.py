@@ -1,30 +1,22 @@
 import importlib
 import json
-import multiprocessing
-import os
 import re
-import subprocess
-import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import tyro
 
-from benchmarks.speed import acting, training
+from benchmarks.speed import inference
 from benchmarks.speed.__main__ import Bench
-from benchmarks.speed.breakdown import Operation, kind_of, profiled, shares
-from benchmarks.speed.floor import Work, floor_share, work
-from benchmarks.speed.parts import Bencher, Job
+from benchmarks.speed.cases import Case, list_cases
 from benchmarks.speed.plot import write_plot
-from benchmarks.speed.side_by_side import JobLost, side_by_side
-from benchmarks.speed.side_by_side import work as work_beside
-from benchmarks.speed.tables import compiler_table, floor_table, profile_table, training_table
-from benchmarks.speed.timing import Contestant, machine, take_turns
-from benchmarks.speed.training import Case, cases
-from diffclone.cli.main import main
+from benchmarks.speed.profiling import Operation, kind_of, profile_updates, shares
+from benchmarks.speed.roofline import Work, count_work, roofline_share
+from benchmarks.speed.tables import floor_table, profile_table, training_table
+from benchmarks.speed.timing import Candidate, describe_machine, time_in_turns
 from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.guides import DiffusionGuide, VAEGuide
 from diffclone.methods import BC, DBC
@@ -38,14 +30,17 @@ SIZES = Dims(3, 2)
 
 
 @pytest.fixture(autouse=True)
-def _paths(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(acting, "TURN", 0.0)
+def _short_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inference, "TURN", 0.0)
+
+
+def bench(arguments: list[str]) -> None:
+    tyro.cli(Bench, args=arguments).run()
 
 
 def test_a_quick_run_times_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "bench.jsonl"
-    main(["bench", "--quick", "--device", "cpu", "--out", str(out), "--json"])
+    bench(["--quick", "--device", "cpu", "--out", str(out), "--json"])
     records = Record.read_all(out)
     assert [r["settings"]["benchmark"] for r in json.loads(capsys.readouterr().out)] == [
         r.settings["benchmark"] for r in records
@@ -61,8 +56,8 @@ def test_a_quick_run_times_everything(tmp_path: Path, capsys: pytest.CaptureFixt
     assert {r.settings["case"]["model"] for r in by_name["training"]} == {"guide", "dbc"}
     for record in by_name["training"]:
         rates, ratio = record.results["rates"], record.results["ratio"]
-        by_sines = {"ours, by sines"} if record.settings["case"]["model"] == "guide" else set[str]()
-        assert set(rates) == {"ours", "ours, less precise", "released", "vmap"} | by_sines
+        sinusoidal = {"ours, by sines"} if record.settings["case"]["model"] == "guide" else set[str]()
+        assert set(rates) - {"ours, short run"} == {"ours", "ours, less precise", "released", "vmap"} | sinusoidal
         mine = rates["ours"]["member_updates_per_second"]
         assert mine == pytest.approx(rates["ours"]["updates_per_second"] * record.settings["case"]["members"])
         assert ratio["released"] == pytest.approx(mine / rates["released"]["updates_per_second"])
@@ -73,9 +68,9 @@ def test_a_quick_run_times_everything(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_parts_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "bench.jsonl"
-    main(["bench", "--quick", "--device", "cpu", "--out", str(out), "--only", "precision,conditioning,full,memory"])
+    bench(["--quick", "--device", "cpu", "--out", str(out), "--only", "precision,conditioning,full,memory"])
     said = capsys.readouterr()
-    assert "memory, which is measured on a GPU" in said.err
+    assert "memory, which needs a GPU" in said.err
     precision, conditioning, full = Record.read_all(out)
     assert {name: len(found) for name, found in conditioning.results["losses"].items()} == {"table": 2, "sinusoidal": 2}
     losses = precision.results["losses"]
@@ -86,34 +81,19 @@ def test_parts_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "Maze in full" in said.out
 
 
-def only_bc(*given: Any, quick: bool) -> list[Case]:
-    return [Case("bc", "maze", 1)]
-
-
-def test_without_a_checkout_the_others_are_left_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setattr(training, "__file__", str(tmp_path / "src/diffclone/bench/training.py"))
-    monkeypatch.setattr("benchmarks.speed.parts.cases", only_bc)
-    main(["bench", "--quick", "--device", "cpu", "--only", "train", "--json"])
-    said = capsys.readouterr()
-    assert "--against" in said.err
-    assert set(json.loads(said.out)[0]["results"]["rates"]) == {"ours", "ours, less precise"}
-
-
 @pytest.mark.parametrize(("flags", "message"), [({"only": "train,fly"}, "'fly'"), ({"tasks": ("spiral",)}, "'spiral'")])
-def test_unknown_names_are_told(flags: dict[str, Any], message: str) -> None:
+def test_unknown_names_are_reported(flags: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidSettings, match=message):
         Bench(**flags).run()
 
 
-def test_contestants_take_turns_after_warming_up() -> None:
+def test_candidates_run_in_turns_after_a_warm_up() -> None:
     played: list[tuple[str, int]] = []
 
-    def runs(name: str) -> Contestant:
-        return Contestant(name, 3, lambda count: played.append((name, count)), block=4, sets_threads=True)
+    def runs(name: str) -> Candidate:
+        return Candidate(name, 3, lambda count: played.append((name, count)), block=4, sets_threads=True)
 
-    found = take_turns([runs("a"), runs("b")], CPU, window=1e-6, rounds=2)
+    found = time_in_turns([runs("a"), runs("b")], CPU, window=1e-6, rounds=2)
     assert played[0] == ("a", 8)
     assert [name for name, _ in played[-4:]] == ["a", "b", "a", "b"]
     assert all(count % 4 == 0 for _, count in played)
@@ -121,19 +101,19 @@ def test_contestants_take_turns_after_warming_up() -> None:
     assert found["a"].to_dict()["member_updates_per_second"] == pytest.approx(3 * found["a"].rate)
 
 
-def test_threads_are_left_as_they_were() -> None:
+def test_the_number_of_threads_is_restored() -> None:
     before = torch.get_num_threads()
-    take_turns([Contestant("a", 1, lambda count: None)], CPU, window=1e-6, rounds=1)
+    time_in_turns([Candidate("a", 1, lambda count: None)], CPU, window=1e-6, rounds=1)
     assert torch.get_num_threads() == before
 
 
 def test_work_of_bc_by_hand() -> None:
     # 3 → 5 → 2: products of 15 and 10 numbers; 20 + 12 weights with biases; batch 4.
     bc = BC(training=FOUR, network=Network(width=5, depth=1))
-    assert work(bc, SIZES, 1) == Work(6 * 4 * (15 + 10) - 2 * 4 * 15, 4 * (12 * (20 + 12) + 4 * 4 * 5))
-    one = work(bc, SIZES, 1)
+    assert count_work(bc, SIZES, 1) == Work(6 * 4 * (15 + 10) - 2 * 4 * 15, 4 * (12 * (20 + 12) + 4 * 4 * 5))
+    one = count_work(bc, SIZES, 1)
     assert one is not None
-    assert work(bc, SIZES, 3) == Work(3 * one.flops, 3 * one.traffic)
+    assert count_work(bc, SIZES, 3) == Work(3 * one.flops, 3 * one.traffic)
 
 
 def test_work_of_a_diffusion_model_by_hand() -> None:
@@ -141,16 +121,16 @@ def test_work_of_a_diffusion_model_by_hand() -> None:
     guide = DiffusionGuide(training=FOUR, width=7, depth=1, steps=10, conditioning="table")
     products = 6 * 4 * (35 + 35) - 2 * 4 * 35
     weights = 12 * (42 + 40) + 10 * 70
-    assert work(guide, SIZES, 1) == Work(products, 4 * (weights + 4 * 4 * 7 + 4 * 4 * 7))
-    waves = work(replace(guide, conditioning="sinusoidal"), SIZES, 1)
+    assert count_work(guide, SIZES, 1) == Work(products, 4 * (weights + 4 * 4 * 7 + 4 * 4 * 7))
+    waves = count_work(replace(guide, conditioning="sinusoidal"), SIZES, 1)
     assert waves == Work(products + 4 * 4 * 64 * 7, 4 * (12 * (42 + 40) + 4 * 4 * 7 + 12 * (64 * 7 + 7)))
 
 
 def test_work_of_dbc_by_hand() -> None:
     guide = DiffusionGuide(width=7, depth=1)
     dbc = DBC(training=FOUR, network=Network(width=5, depth=1), guide=guide, away=0.0)
-    alone = work(BC(training=FOUR, network=Network(width=5, depth=1)), SIZES, 1)
-    whole, shared = work(dbc, SIZES, 1), work(dbc, SIZES, 2)
+    alone = count_work(BC(training=FOUR, network=Network(width=5, depth=1)), SIZES, 1)
+    whole, shared = count_work(dbc, SIZES, 1), count_work(dbc, SIZES, 2)
     assert alone is not None
     assert whole is not None
     assert shared is not None
@@ -159,28 +139,28 @@ def test_work_of_dbc_by_hand() -> None:
     assert shared.flops == 2 * whole.flops
     # The guide's weights are read for all members at once.
     assert 2 * whole.traffic - shared.traffic == 4 * 3 * (42 + 40)
-    draws = work(replace(dbc, guide=replace(guide, draws=8)), SIZES, 1)
+    draws = count_work(replace(dbc, guide=replace(guide, draws=8)), SIZES, 1)
     assert draws is not None
     assert draws.flops - alone.flops == 8 * (whole.flops - alone.flops)
 
 
 def test_other_models_are_not_counted() -> None:
-    assert work(VAEGuide(), SIZES, 1) is None
+    assert count_work(VAEGuide(), SIZES, 1) is None
 
 
-def test_the_floor_is_the_larger_part() -> None:
-    share = floor_share({"flops": 200, "traffic": 10}, {"flops_tf32": 100.0, "bytes": 100.0}, "tf32", 0.25)
+def test_the_bound_is_the_larger_part() -> None:
+    share = roofline_share({"flops": 200, "traffic": 10}, {"flops_tf32": 100.0, "bytes": 100.0}, "tf32", 0.25)
     assert share == {"share": 0.5, "arithmetic": 0.5, "traffic": 0.025, "bound": "arithmetic"}
 
 
-def test_what_the_targets_speak_of_is_timed_first() -> None:
-    todo = list(cases(torch.device("cuda"), ("maze", "fetch-pick", "hand-rotate"), quick=False))
+def test_cases_with_targets_are_timed_first() -> None:
+    todo = list(list_cases(torch.device("cuda"), ("maze", "fetch-pick", "hand-rotate"), quick=False))
     assert len(set(todo)) == len(todo)
     assert todo[:2] == [Case("guide", "maze", 1), Case("guide", "maze", 24)]
     wanted = {Case("dbc", "maze", 24), Case("guide", "fetch-pick", 1), Case("guide", "fetch-pick", 8)}
     assert wanted <= set(todo[:6])
     assert Case("guide", "maze", 64) in todo
-    on_two_cores = list(cases(CPU, ("maze", "fetch-pick", "hand-rotate"), quick=False))
+    on_two_cores = list(list_cases(CPU, ("maze", "fetch-pick", "hand-rotate"), quick=False))
     assert set(on_two_cores) < set(todo)
 
 
@@ -190,7 +170,7 @@ def timed_case(model: str, members: int, rate: float, released: float, device: s
         "released": {"updates_per_second": released, "member_updates_per_second": released, "first_seconds": 0.1},
     }
     case = {"model": model, "task": "maze", "members": members}
-    settings = {"benchmark": "training", "case": case, "width": 128, "machine": machine()}
+    settings = {"benchmark": "training", "case": case, "width": 128, "machine": describe_machine()}
     results = {"rates": rates, "ratio": {"released": rate / released}, "work": None, "matmul_precision": "float32"}
     return Record("benchmark", settings, [], {}, results, device, 1.0)
 
@@ -258,7 +238,7 @@ def test_quick_runs_are_not_shown(page: Any, monkeypatch: pytest.MonkeyPatch, tm
     assert "| 5 × |" in page.BLOCKS["perf-training"]()
 
 
-def test_a_plot_has_a_line_each_and_overwrites_nothing(tmp_path: Path) -> None:
+def test_a_plot_has_one_line_per_candidate_and_overwrites_nothing(tmp_path: Path) -> None:
     path = tmp_path / "members.svg"
     assert not write_plot([timed_case("guide", 1, 5.0, 1.0)], path)
     assert write_plot([timed_case("guide", members, 5.0 * members, 1.0) for members in (1, 8)], path)
@@ -274,11 +254,11 @@ def test_the_later_of_two_measurements_is_shown() -> None:
     assert re.fullmatch(r"\| BC \(maze\) \| 1 \|.*", table.to_markdown().splitlines()[-1])
 
 
-def test_the_machine_is_told() -> None:
-    assert machine()["processor"]
+def test_the_processor_is_named() -> None:
+    assert describe_machine()["processor"]
 
 
-def test_the_floor_of_sines_is_their_own() -> None:
+def test_the_sinusoidal_embedding_has_its_own_roofline() -> None:
     record = timed_case("guide", 2, 200.0, 1.0)
     rates = {"updates_per_second": 50.0, "member_updates_per_second": 100.0, "first_seconds": 1.0}
     names = ("ours, by sines", "ours, less precise")
@@ -290,24 +270,14 @@ def test_the_floor_of_sines_is_their_own() -> None:
         "less_precise": "tf32",
     }
     peaks = {"flops_float32": 2000.0, "flops_tf32": 1000.0, "bytes": 1e6}
-    floor = Record("benchmark", {"benchmark": "floor", "machine": machine()}, [], {}, peaks, "cpu", 1.0)
+    floor = Record("benchmark", {"benchmark": "floor", "machine": describe_machine()}, [], {}, peaks, "cpu", 1.0)
     rows = {row[0].partition(")")[2]: row for row in floor_table([replace(record, results=results), floor]).rows}
     # 10 of 2000 a second at 100 updates a second; 4 of 2000, and of 1000, at 50.
     assert {name: row[-2] for name, row in rows.items()} == {
         "": "50.0 %",
-        ", by sines": "10.0 %",
-        ", by sines, TF32": "20.0 %",
+        ", sinusoidal": "10.0 %",
+        ", sinusoidal, TF32": "20.0 %",
     }
-
-
-def test_what_a_compiler_gains_is_a_row() -> None:
-    settings = {"benchmark": "compiler", "case": {"model": "dbc", "task": "maze", "members": 3}, "width": 128}
-    results = {
-        "rates": {"plain": {"updates_per_second": 200.0}, "compiled": {"updates_per_second": 150.0}},
-        "gain": 0.75,
-    }
-    table = compiler_table([Record("benchmark", settings, [], {}, results, "cpu", 1.0)])
-    assert table.rows == [["DBC (maze)", "3", "200", "150", "0.75 ×"]]
 
 
 @pytest.mark.parametrize(
@@ -329,7 +299,7 @@ def test_what_a_compiler_gains_is_a_row() -> None:
         "aten::tanh": "other operations",
     }.items(),
 )
-def test_operations_are_told_apart_by_their_names(name: str, kind: str) -> None:
+def test_operations_are_grouped_by_name(name: str, kind: str) -> None:
     assert kind_of(name) == kind
 
 
@@ -352,7 +322,7 @@ def test_a_profile_counts_the_calls_of_an_update() -> None:
         for _ in range(count):
             (x @ x @ x).tanh()
 
-    found: Any = profiled(Contestant("a", 1, run, block=3), CPU, rounds=2)
+    found: Any = profile_updates(Candidate("a", 1, run, block=3), CPU, rounds=2)
     calls = {operation["name"]: operation["calls"] for operation in found["longest"]}
     assert calls["aten::mm"] == pytest.approx(2)
     assert calls["aten::tanh"] == pytest.approx(1)
@@ -361,106 +331,14 @@ def test_a_profile_counts_the_calls_of_an_update() -> None:
     assert slowest_first == sorted(slowest_first, reverse=True)
 
 
-def test_where_the_time_goes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_profiling_breaks_down_an_update(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "bench.jsonl"
-    main(["bench", "--quick", "--device", "cpu", "--out", str(out), "--only", "profile"])
+    bench(["--quick", "--device", "cpu", "--out", str(out), "--only", "profile"])
     [record] = Record.read_all(out)
     assert set(record.results) == {"float32", "bfloat16"}
     for found in record.results.values():
         assert sum(found["shares"].values()) == pytest.approx(1.0)
         assert min(found["shares"]["products"], found["shares"]["Adam"]) > 0
         assert found["longest"][0]["microseconds"] >= found["longest"][1]["microseconds"]
-    assert "by sines, bfloat16" in profile_table([record]).rows[1][0]
-    assert "Where the time goes" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_compiled_on_a_cpu(tmp_path: Path) -> None:
-    out = tmp_path / "bench.jsonl"
-    # In a process of its own: the compiler cannot see through the checks of shapes that tests have.
-    command = [sys.executable, "-m", "diffclone", "bench", "--quick", "--device", "cpu", "--only", "compiler"]
-    subprocess.run([*command, "--out", str(out)], check=True, capture_output=True, timeout=300)
-    [record] = Record.read_all(out)
-    assert set(record.results["rates"]) == {"plain", "compiled"}
-    assert record.results["gain"] > 0
-
-
-def test_side_by_side_measures_the_same(tmp_path: Path) -> None:
-    out = tmp_path / "bench.jsonl"
-    main(["bench", "--quick", "--device", "cpu", "--together", "--out", str(out), "--only", "floor,train,conditioning"])
-    records = Record.read_all(out)
-    assert sorted(r.settings["benchmark"] for r in records) == ["conditioning", "floor", "training", "training"]
-    assert all(r.settings["side_by_side"] for r in records)
-
-
-def test_a_child_waits_for_its_turn() -> None:
-    hears, told = multiprocessing.Pipe()
-    given = (Job("peaks"), Bencher(CPU, True, None), told)
-    threading.Thread(target=work_beside, args=given, daemon=True).start()
-    assert hears.poll(60)
-    assert hears.recv() == ("ready", None)
-    assert not hears.poll(0.5)
-    hears.send("turn")
-    assert hears.poll(60)
-    assert [hears.recv()[0] for _ in range(2)] == ["over", "record"]
-
-
-def unwatched(what: str, done: int, total: int) -> None:
-    pass
-
-
-def test_a_job_that_fails_is_one_line_and_the_others_are_kept() -> None:
-    made = side_by_side([Job("case", Case("bc", "mars", 1)), Job("peaks")], Bencher(CPU, True, None), unwatched)
-    assert next(made).settings["benchmark"] == "floor"
-    with pytest.raises(
-        JobLost, match=r"1 of 2 jobs have no answer \(case bc, mars, 1 member: UnknownName: unknown preset 'mars"
-    ):
-        next(made)
-
-
-class Deadly(str):
-    """Ends the process that unpickles it."""
-
-    __slots__ = ()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os._exit, (3,)
-
-
-def test_a_process_that_dies_is_told_and_the_others_are_kept() -> None:
-    made = side_by_side([Job("peaks"), Job("case", Deadly("mars"))], Bencher(CPU, True, None), unwatched)
-    assert next(made).settings["benchmark"] == "floor"
-    with pytest.raises(JobLost, match="case mars: ended with code 3"):
-        next(made)
-
-
-def test_a_process_that_dies_in_its_turn_does_not_hold_up_the_others() -> None:
-    def kill_one(what: str, done: int, total: int) -> None:
-        if what == "timing" and len(living := multiprocessing.active_children()) == 2:
-            living[0].kill()
-
-    made = side_by_side([Job("peaks"), Job("peaks")], Bencher(CPU, False, None), kill_one)
-    assert next(made).settings["benchmark"] == "floor"
-    with pytest.raises(JobLost, match="1 of 2 jobs have no answer \\(peaks: ended with code -9"):
-        next(made)
-
-
-def test_a_process_that_dawdles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("benchmarks.speed.side_by_side.PATIENCE", 0.0)
-    with pytest.raises(JobLost, match="peaks: not ready after 0 s"):
-        next(side_by_side([Job("peaks")], Bencher(CPU, True, None), unwatched))
-
-
-def test_what_was_lost_is_told_after_what_was_not(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def one_good(part: str, device: torch.device, tasks: Any, *, quick: bool) -> list[Job]:
-        return [Job("peaks"), Job("die")]
-
-    monkeypatch.setattr("benchmarks.speed.__main__.jobs", one_good)
-    with pytest.raises(SystemExit) as end:
-        main(["bench", "--quick", "--device", "cpu", "--together", "--only", "floor"])
-    assert end.value.code == 2
-    said = capsys.readouterr()
-    assert "Peaks of the machine" in said.out
-    assert "1 of 2 jobs have no answer (die" in said.err
+    assert "sinusoidal, bfloat16" in profile_table([record]).rows[1][0]
+    assert "Breakdown of an update" in capsys.readouterr().out
