@@ -75,7 +75,9 @@ class Latency:
             print_json({"results": record.results, "device": record.device, "seconds": record.seconds})
             return
         title = f"Milliseconds per action, one CPU thread, median of {self.rounds} rounds"
-        rows = [[name, round_to_3_digits(value), round_to_3_digits(ratio[name])] for name, value in milliseconds.items()]
+        rows = [
+            [name, round_to_3_digits(value), round_to_3_digits(ratio[name])] for name, value in milliseconds.items()
+        ]
         print_table(title, ["method", "ms per action", "relative to BC"], rows)
         if load > 0.5:
             print_message(f"Other processes were running (load average {load:.1f}): do not use these numbers.")

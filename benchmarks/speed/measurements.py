@@ -24,8 +24,6 @@ from benchmarks.speed.cases import (
 )
 from benchmarks.speed.roofline import count_work, measure_peaks
 from benchmarks.speed.timing import Candidate, Timing, describe_machine, device_name, time_in_turns
-from diffclone.guides import GUIDES
-from diffclone.methods import METHODS
 from diffclone.model import Model
 from diffclone.records import Record
 from diffclone.settings import to_dict
@@ -125,7 +123,7 @@ class Measurements:
             "matmul_precision": setup.session.precision,
             "less_precise": FAST_PRECISION[self.device.type],
         }
-        model = to_dict(setup.model, METHODS, GUIDES)
+        model = to_dict(setup.model)
         width = TABLE_WIDTH[case.task]
         return self.record("training", start, results, case=asdict(case), model=model, width=width, **self.turns)
 
