@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from diffclone import BC, DBC, DiffusionGuide, Network, Training
+from diffclone import BC, DBC, DiffusionGuide, EnergyGuide, Network, Training
 from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidPlugin, InvalidSettings, NameTaken, UnknownName
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
@@ -109,12 +109,13 @@ def test_settings_import_no_module_that_they_name(tmp_path: Path, monkeypatch: p
 
 
 def test_a_class_that_was_registered_later_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = to_dict(Robust())
+    method = Robust(guide=EnergyGuide())
+    values = to_dict(method)
     registry = Registry("method", {"robust": Robust}, subclass_of=Method)
     monkeypatch.setattr(Registry, "of_classes", [registry, GUIDES])
     monkeypatch.delitem(sys.modules, "own_models")
-    assert from_dict(Method, values) == Robust()
-    assert to_dict(Robust())["type"] == "robust"
+    assert from_dict(Method, values) == method
+    assert to_dict(method)["type"] == "robust"
 
 
 @dataclass(frozen=True)
