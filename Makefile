@@ -1,10 +1,11 @@
-# make demo: train and compare BC and DBC on Maze, open demo/index.html.   make test: the tests.
-# Both make a virtual environment first, with the exact versions of constraints.txt.
+# make demo   train BC and DBC on Maze and compare them; writes demo/index.html
+# make test   run the tests
+# Both create a virtual environment first, with the exact versions of constraints.txt.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow check format site clean
+.PHONY: demo test test-slow check format bench docs site clean
 
 demo: $(VENV)/.demo
 	$(BIN)/diffclone demo --out demo
@@ -35,6 +36,12 @@ $(VENV)/bin/pip:
 	  { echo "this Python cannot make virtual environments. On Debian or Ubuntu: apt-get install python3-venv"; exit 2; }
 	@echo "setting up $(VENV) (a minute or two, once)"
 	$(PYTHON) -m venv $(VENV)
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks.speed
+
+docs: $(VENV)/.test
+	$(BIN)/python -m docs.make
 
 site: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -1,8 +1,8 @@
-"""Fill the marked blocks of README.md and the pages in docs/ from docs/records/.
+"""Fill the marked blocks of README.md and of the pages in docs/ from docs/records/.
 
-python docs/make.py            write the blocks
-python docs/make.py --check    only say whether they agree (what the tests do)
-python docs/make.py --time     first time the README's two commands (or those given) in a fresh clone
+python -m docs.make            write the blocks
+python -m docs.make --check    only check that they agree with the Records (a test does this)
+python -m docs.make --time     first time the README's two commands (or the given ones) in a fresh clone
 """
 
 import os
@@ -17,14 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import deploy_tables
-import method_tables
-import monitor_tables
-import performance_tables
-import reproduction_tables
-import task_tables
-
 from diffclone.records import Record
+from docs import deploy_tables, method_tables, monitor_tables, performance_tables, reproduction_tables, task_tables
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -32,11 +26,11 @@ RECORDS = DOCS / "records"
 PAPER = tomllib.loads((ROOT / "src/diffclone/experiments/paper.toml").read_text(encoding="utf-8"))
 BUNDLED = "b591c848e3e57aea"
 PAPER_UPDATES = 288_000
-"""Of a Maze policy: what is not said of a row that has them."""
+"""Updates of a Maze policy in the paper; a row names its updates only if they differ."""
 
 
 def label(record: Record) -> str:
-    """A method in words: what tells it from the others here."""
+    """Return the name of a method with the settings in which rows differ."""
     settings = record.settings
     default = settings.get("coefficient", 0.0)
     coefficients = sorted({member.get("coefficient", default) for member in record.members})
@@ -59,7 +53,7 @@ def rate(results: dict[str, Any]) -> str:
 
 
 def find(records: list[Record], like: Record, **wanted: str) -> Record | None:
-    """The evaluation of the same policy with another protocol or other starts."""
+    """Return the evaluation of the same policy with another protocol or other starts."""
     for record in records:
         same = label(record) == label(like) and record.data["fingerprint"] == like.data["fingerprint"]
         if same and all(record.results[key] == value for key, value in wanted.items()):
@@ -149,7 +143,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
 
 
 def filled(text: str) -> str:
-    """The text with every marked block made anew."""
+    """Return the text with every marked block filled."""
 
     def block(match: re.Match[str]) -> str:
         return f"<!-- records: {match[1]} -->\n{BLOCKS[match[1]]()}\n<!-- end -->"
@@ -158,14 +152,14 @@ def filled(text: str) -> str:
 
 
 def time_commands(commands: list[str]) -> None:
-    """In a fresh clone, as a new user would."""
+    """Run commands in a fresh clone, as a new user would, and record their time."""
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder) / "diffclone"
         subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
         for command in commands:
-            begun = time.monotonic()
+            start = time.monotonic()
             done = subprocess.run(command.split(), cwd=clone, check=False)
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - start
             if done.returncode:
                 sys.exit(f"{command} failed with exit code {done.returncode}; nothing was recorded.")
             Record(
@@ -191,7 +185,7 @@ def main() -> int:
         if filled(text) != text:
             stale += 1
             if "--check" in sys.argv:
-                print(f"{path.relative_to(ROOT)} does not agree with docs/records; run: python docs/make.py")
+                print(f"{path.relative_to(ROOT)} does not agree with docs/records; run: python -m docs.make")
             else:
                 path.write_text(filled(text), encoding="utf-8")
     return stale if "--check" in sys.argv else 0

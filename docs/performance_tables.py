@@ -1,6 +1,6 @@
 """Tables of performance.md, made from Records of benchmarks.speed and benchmarks.peers.
 
-python docs/performance_tables.py      draws docs/images/performance.svg as well
+python -m docs.performance_tables      draws docs/images/performance.svg as well
 """
 
 from collections.abc import Callable, Sequence

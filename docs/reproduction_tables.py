@@ -1,6 +1,6 @@
 """What agrees with the paper and what does not, made from Records of its experiments.
 
-python docs/reproduction_tables.py OUT/records.jsonl      take over what `diffclone reproduce --out OUT` made, as far as
+python -m docs.reproduction_tables OUT/records.jsonl      take over what `diffclone reproduce --out OUT` made, as far as
                                                           a table or figure is made of it
 """
 

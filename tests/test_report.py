@@ -487,8 +487,7 @@ def test_mistakes_are_answered_with_a_line(
 
 @pytest.fixture
 def tables(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "docs")
-    module = importlib.import_module("reproduction_tables")
+    module = importlib.import_module("docs.reproduction_tables")
     cells = [
         cell("BC", "Maze", 92.0, 92.1),
         cell("DBC", "Maze", 99.0, 95.4, note="a_note"),

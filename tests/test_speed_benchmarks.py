@@ -176,9 +176,8 @@ def timed_case(model: str, members: int, rate: float, released: float, device: s
 
 
 @pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "docs"))
-    return importlib.import_module("performance_tables")
+def page() -> Any:
+    return importlib.import_module("docs.performance_tables")
 
 
 def verdict(page: Any, records: list[Record], what: str, where: str) -> str:
