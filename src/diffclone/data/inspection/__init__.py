@@ -1,67 +1,77 @@
-"""Look at demonstrations before learning from them: what ruins imitation, and which episodes are unlike the others."""
+"""Inspection of demonstrations before training: problems in the data, and a ranking of unusual episodes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from diffclone.data import Demonstrations
+from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.inspection.actions import (
-    actions_and_bounds,
-    constant_actions,
-    contradictory_actions,
-    misaligned,
-    saturated_actions,
+    find_actions_outside_bounds,
+    find_constant_actions,
+    find_contradictory_actions,
+    find_misaligned_actions,
+    find_saturated_actions,
 )
 from diffclone.data.inspection.dimensions import (
-    blank_pictures,
-    constant_observations,
-    degrees,
-    different_scales,
-    duplicated_observations,
-    leaked_actions,
-    wrapping_angles,
+    find_blank_images,
+    find_constant_observations,
+    find_degrees,
+    find_different_scales,
+    find_duplicated_observations,
+    find_leaked_actions,
+    find_wrapping_angles,
 )
 from diffclone.data.inspection.episodes import (
-    duplicate_episodes,
-    frozen_stretches,
-    jumps,
-    tiny_episodes,
-    too_little_data,
+    find_duplicate_episodes,
+    find_frozen_stretches,
+    find_jumps,
+    find_tiny_episodes,
+    find_too_little_data,
 )
-from diffclone.data.inspection.findings import SEVERITIES, Finding, bounds_of, pictures
-from diffclone.data.inspection.ranking import Unlikeness, rank_episodes
+from diffclone.data.inspection.findings import SEVERITIES, Finding, get_action_bounds, has_images
+from diffclone.data.inspection.ranking import EpisodeRanking, rank_episodes
 
-__all__ = ["CHECKS", "SEVERITIES", "Finding", "Unlikeness", "bounds_of", "find_faults", "rank_episodes", "understood"]
+__all__ = [
+    "CHECKS",
+    "SEVERITIES",
+    "EpisodeRanking",
+    "Finding",
+    "find_problems",
+    "get_action_bounds",
+    "rank_episodes",
+    "summarise",
+]
 
-CHECKS: tuple[Callable[[Demonstrations], list[Finding]], ...] = (
-    too_little_data,
-    tiny_episodes,
-    duplicate_episodes,
-    frozen_stretches,
-    jumps,
-    constant_observations,
-    blank_pictures,
-    duplicated_observations,
-    leaked_actions,
-    different_scales,
-    degrees,
-    wrapping_angles,
-    constant_actions,
-    saturated_actions,
-    actions_and_bounds,
-    misaligned,
-    contradictory_actions,
-)
-"""In the order in which findings of one severity are told. To add a check, add it here."""
+CHECKS: Mapping[str, Callable[[Demonstrations], list[Finding]]] = {
+    "too_little_data": find_too_little_data,
+    "tiny_episodes": find_tiny_episodes,
+    "duplicate_episodes": find_duplicate_episodes,
+    "frozen_stretches": find_frozen_stretches,
+    "jumps": find_jumps,
+    "constant_observations": find_constant_observations,
+    "blank_images": find_blank_images,
+    "duplicated_observations": find_duplicated_observations,
+    "leaked_actions": find_leaked_actions,
+    "different_scales": find_different_scales,
+    "degrees": find_degrees,
+    "wrapping_angles": find_wrapping_angles,
+    "constant_actions": find_constant_actions,
+    "saturated_actions": find_saturated_actions,
+    "actions_outside_bounds": find_actions_outside_bounds,
+    "misaligned_actions": find_misaligned_actions,
+    "contradictory_actions": find_contradictory_actions,
+}
+"""All checks by name, in the order in which findings of equal severity are listed. A new check is added here."""
 
 
-def find_faults(demos: Demonstrations) -> list[Finding]:
-    """What all checks say, the gravest first."""
-    found = [finding for check in CHECKS for finding in check(demos)]
+def find_problems(demos: Demonstrations) -> list[Finding]:
+    """Run all checks and return their findings, the most serious first."""
+    found = [replace(finding, check=name) for name, check in CHECKS.items() for finding in check(demos)]
     return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
-def understood(demos: Demonstrations) -> dict[str, Any]:
-    """What was read, for a person to compare with what they recorded."""
+def summarise(demos: Demonstrations) -> dict[str, Any]:
+    """Return what was read, so that a person can compare it with what was recorded."""
     lengths, bounds = demos.lengths, demos.action_bounds
     return {
         "episodes": demos.num_episodes,
@@ -69,7 +79,7 @@ def understood(demos: Demonstrations) -> dict[str, Any]:
         "shortest": int(lengths.min()),
         "longest": int(lengths.max()),
         "observation_size": demos.obs.shape[1],
-        "pictures": pictures(demos),
+        "images": has_images(demos),
         "action_size": demos.act.shape[1],
         "action_bounds": None if bounds is None else [bound.tolist() for bound in bounds],
         "source": demos.meta.get("source") or demos.meta.get("task"),

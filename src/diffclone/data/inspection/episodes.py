@@ -1,125 +1,127 @@
-"""Checks of episodes: too few, too short, told twice, standing still, or two in one."""
-
-import hashlib
+"""Checks of whole episodes: too few, too short, copied, without movement, or with an unmarked end inside."""
 
 import numpy as np
 
-from diffclone.data import Demonstrations
-from diffclone.data.inspection.findings import Finding, episode_of, movement, pictures, places, some_rows, varies
-from diffclone.data.inspection.ranking import outlines
+from diffclone.data.demonstrations import Demonstrations
+from diffclone.data.inspection.findings import (
+    Finding,
+    format_count,
+    get_episodes,
+    has_images,
+    is_varying,
+    list_indices,
+    measure_movement,
+    sample_rows,
+)
+from diffclone.data.inspection.ranking import compute_outlines
 
-FEW_PAIRS, FEW_EPISODES, FEW_STEPS = 20, 5, 500
-"""Pairs for each dimension of the observations, episodes, and steps, below which there is too little."""
+FEW_STEPS_PER_DIMENSION, FEW_EPISODES, FEW_STEPS = 20, 5, 500
+"""Less than this is too little data: steps per dimension of the observations, episodes, and steps."""
 SHORT = 0.1
-"""Of the usual length, below which an episode is tiny."""
-NEARLY = 1e-3
-"""Standard deviations between two episodes that are nearly one."""
-STILL, STRETCH = 1e-3, 5
-"""Of the usual movement, below which a step stands still; and steps that make a stretch."""
-LEAP, FAST, ELSEWHERE = 8.0, 2.0, 0.3
-"""A step leads elsewhere if it is this many times the usual one, this many times a fast one (the 95th percentile), and
-this far in standard deviations: two states at random are some 1.4 apart."""
+"""Share of the median length below which an episode is tiny."""
+NEARLY_EQUAL = 1e-3
+"""Distance in standard deviations below which two episodes are nearly copies."""
+STILL, MIN_STRETCH = 1e-3, 5
+"""A step is still if it moves less than this share of the median movement; steps that make up a stretch."""
+JUMP, FAST, FAR = 8.0, 2.0, 0.3
+"""A step is a jump if it moves more than JUMP times the median, FAST times the 95th percentile, and FAR standard
+deviations. (Two random states are about 1.4 standard deviations apart.)"""
 
 
-def too_little_data(demos: Demonstrations) -> list[Finding]:
-    """Pairs and episodes, against the size of the observations."""
+def find_too_little_data(demos: Demonstrations) -> list[Finding]:
+    """Compare the numbers of steps and episodes with the size of the observations."""
     found: list[Finding] = []
-    varied = f"{demos.num_steps} pairs for {demos.obs.shape[1]} dimensions"
-    more = "Record more, or leave dimensions out that do not matter."
-    if not pictures(demos) and demos.num_steps < FEW_PAIRS * demos.obs.shape[1]:
-        fewer = demos.num_steps < 2 * demos.obs.shape[1]
-        found.append(Finding("problem" if fewer else "warning", "too_little_data", varied, more, "obs"))
+    size = demos.obs.shape[1]
+    if not has_images(demos) and demos.num_steps < FEW_STEPS_PER_DIMENSION * size:
+        severity = "problem" if demos.num_steps < 2 * size else "warning"
+        what = f"only {format_count(demos.num_steps, 'step')} for {format_count(size, 'observation dimension')}"
+        found.append(Finding(severity, what, "Record more, or leave out dimensions that do not matter.", "obs"))
     elif demos.num_steps < FEW_STEPS:
-        found.append(Finding("warning", "too_little_data", f"{demos.num_steps} pairs in all", "Record more."))
+        found.append(Finding("warning", f"only {format_count(demos.num_steps, 'step')} in total", "Record more."))
     if demos.num_episodes < FEW_EPISODES:
-        what = f"{demos.num_episodes} episode{'s' * (demos.num_episodes > 1)}"
-        advice = "Record more starts; if there were more, the ends of episodes were lost: give episode_ends or done."
-        found.append(Finding("warning", "too_little_data", what, advice, "episode"))
+        what = f"only {format_count(demos.num_episodes, 'episode')}"
+        advice = (
+            "Record more initial states. If there were more episodes, their ends were lost: give episode_ends or done."
+        )
+        found.append(Finding("warning", what, advice, "episode"))
     return found
 
 
-def tiny_episodes(demos: Demonstrations) -> list[Finding]:
-    """Episodes far shorter than usual, or of one step."""
-    usual = float(np.median(demos.lengths))
-    if usual < 2:
-        what = "most episodes have a single step"
-        advice = "Give the steps at which episodes end; a flag at every step is not that."
-        return [Finding("problem", "tiny_episodes", what, advice, "episode")]
-    tiny = demos.lengths < max(2.0, SHORT * usual)
+def find_tiny_episodes(demos: Demonstrations) -> list[Finding]:
+    """Find episodes that are far shorter than the median, or have one step."""
+    median = float(np.median(demos.lengths))
+    if median < 2:
+        advice = "Give the steps at which episodes end. A flag that is set at every step is not that."
+        return [Finding("problem", "most episodes have a single step", advice, "episode")]
+    tiny = demos.lengths < max(2.0, SHORT * median)
     if not tiny.any():
         return []
-    what = f"episodes have less than a tenth of the usual {usual:.0f} steps"
-    advice = "Look at them: broken recordings are best left out."
-    return [Finding("warning", "tiny_episodes", what, advice, "episode", places(tiny))]
+    what = f"{format_count(tiny.sum(), 'episode')} shorter than a tenth of the median length ({median:.0f} steps)"
+    return [Finding("warning", what, "Look at them, and leave out broken recordings.", "episode", list_indices(tiny))]
 
 
-def duplicate_episodes(demos: Demonstrations) -> list[Finding]:
-    """Episodes that are another once more, or nearly."""
-    first: dict[bytes, int] = {}
-    exact = np.zeros(demos.num_episodes, bool)
-    for k, (obs, act) in enumerate(demos.episodes()):
-        key = hashlib.sha256(obs.tobytes() + act.tobytes()).digest()
-        exact[k] = first.setdefault(key, k) != k
-    nearly = np.zeros_like(exact)
-    known = np.flatnonzero(~exact)
-    chosen = known[some_rows(len(known), 4000)]
+def find_duplicate_episodes(demos: Demonstrations) -> list[Finding]:
+    """Find episodes that are exact or near copies of others."""
+    exact = np.ones(demos.num_episodes, dtype=bool)
+    exact[np.unique(demos.episode_fingerprints, return_index=True)[1]] = False
+    near = np.zeros_like(exact)
+    distinct = np.flatnonzero(~exact)
+    chosen = distinct[sample_rows(len(distinct), 4000)]
     if len(chosen) > 1:
-        shape = outlines(demos, chosen)
-        length = np.square(shape).sum(1)
-        gap = np.sqrt((length[:, None] + length - 2 * shape @ shape.T).clip(0) / shape.shape[1])
-        nearly[chosen] = np.tril(gap < NEARLY, -1).any(1)
-    if not (exact | nearly).any():
+        outlines = compute_outlines(demos, chosen)
+        length = np.square(outlines).sum(1)
+        gap = np.sqrt((length[:, None] + length - 2 * outlines @ outlines.T).clip(0) / outlines.shape[1])
+        near[chosen] = np.tril(gap < NEARLY_EQUAL, -1).any(1)
+    copies = exact | near
+    if not copies.any():
         return []
-    half = (exact | nearly).mean() >= 0.5
-    what = f"{exact.sum()} episodes repeat another exactly, {nearly.sum()} nearly"
-    advice = "Leave them out: they add nothing, and a held-out copy makes validation look better than it is."
-    severity = "problem" if half else "warning"
-    return [Finding(severity, "duplicate_episodes", what, advice, "episode", places(exact | nearly))]
+    what = f"{exact.sum()} exact and {near.sum()} near copies of other episodes"
+    advice = "Leave them out: they add nothing, and a copy in the held-out part makes validation look too good."
+    return [Finding("problem" if copies.mean() >= 0.5 else "warning", what, advice, "episode", list_indices(copies))]
 
 
-def frozen_stretches(demos: Demonstrations) -> list[Finding]:
-    """Stretches in which nothing moves: the expert waits, or the recording hangs."""
+def find_frozen_stretches(demos: Demonstrations) -> list[Finding]:
+    """Find stretches in which nothing moves because the expert waits or the recording hangs."""
     if demos.num_steps < 2:
         return []
-    moved = movement(demos)
-    inner = ~np.isnan(moved)
-    usual = float(np.median(moved[inner & (moved > 0)])) if (inner & (moved > 0)).any() else 0.0
-    still = inner & (np.nan_to_num(moved, nan=np.inf) <= STILL * usual)
+    moved = measure_movement(demos)
+    inside = ~np.isnan(moved)
+    median = float(np.median(moved[inside & (moved > 0)])) if (inside & (moved > 0)).any() else 0.0
+    still = inside & (np.nan_to_num(moved, nan=np.inf) <= STILL * median)
     edges = np.flatnonzero(np.diff(np.concatenate([[False], still, [False]]).astype(np.int8)))
     begins, ends = edges[::2], edges[1::2]
-    long = ends - begins >= STRETCH
+    long = ends - begins >= MIN_STRETCH
     frozen = int((ends - begins)[long].sum())
     if not frozen:
         return []
     share = frozen / demos.num_steps
-    what = f"nothing moves in {len(begins[long])} stretches, {100 * share:.1f} % of the steps"
-    advice = "Cut them off: from a state in which the expert waits, the policy learns to wait for ever."
+    what = f"nothing moves during {format_count(long.sum(), 'period')}, {100 * share:.1f} % of the steps"
+    advice = "Remove these steps: where the expert waits, the policy learns to wait forever."
     severity = "problem" if share > 0.5 else "warning" if share > 0.05 else "note"
-    episodes = np.unique(episode_of(demos, begins[long]))
-    return [Finding(severity, "frozen_stretches", what, advice, "episode", tuple(episodes.tolist()))]
+    episodes = np.unique(get_episodes(demos, begins[long]))
+    return [Finding(severity, what, advice, "episode", tuple(episodes.tolist()))]
 
 
-def jumps(demos: Demonstrations) -> list[Finding]:
-    """Steps inside an episode that lead far away at once: an end that was not marked."""
+def find_jumps(demos: Demonstrations) -> list[Finding]:
+    """Find steps inside an episode that move very far, as at an end that was not marked."""
     if demos.num_steps < 20:
         return []
-    moved = movement(demos)
-    inner = np.flatnonzero(~np.isnan(moved))
-    if not len(inner):
+    moved = measure_movement(demos)
+    inside = np.flatnonzero(~np.isnan(moved))
+    if not len(inside):
         return []
-    usual = float(np.median(moved[inner]))
-    limit = max(LEAP * usual, FAST * float(np.quantile(moved[inner], 0.95)), 0 if pictures(demos) else ELSEWHERE)
-    leaps = np.flatnonzero(np.nan_to_num(moved, nan=0.0) > limit)
-    if len(leaps) and not pictures(demos):
-        # An impact moves some dimensions a long way; a new episode moves most of them far more than is common.
-        some = inner[some_rows(len(inner))]
+    median = float(np.median(moved[inside]))
+    limit = max(JUMP * median, FAST * float(np.quantile(moved[inside], 0.95)), 0 if has_images(demos) else FAR)
+    jumps = np.flatnonzero(np.nan_to_num(moved, nan=0.0) > limit)
+    if len(jumps) and not has_images(demos):
+        # An impact changes some dimensions a lot; a new episode changes most of them more than usual.
+        some = inside[sample_rows(len(inside))]
         common = np.quantile(np.abs(demos.obs[some + 1] - demos.obs[some]), 0.9, axis=0)
-        moves = varies(demos.obs)
-        most = (np.abs(demos.obs[leaps + 1] - demos.obs[leaps]) > FAST * common)[:, moves].mean(1) >= 0.5
-        leaps = leaps[most]
-    if not len(leaps):
+        large = np.abs(demos.obs[jumps + 1] - demos.obs[jumps]) > FAST * common
+        jumps = jumps[large[:, is_varying(demos.obs)].mean(1) >= 0.5]
+    if not len(jumps):
         return []
-    what = f"{len(leaps)} steps lead far away at once, one by {moved[leaps].max():.2g} where {usual:.2g} is usual"
-    advice = "Look whether an episode ends there unmarked, or steps were lost; split the episode there."
-    episodes = np.unique(episode_of(demos, leaps))
-    return [Finding("warning", "jumps", what, advice, "episode", tuple(episodes.tolist()))]
+    size = f"up to {moved[jumps].max():.2g}, the median is {median:.2g}"
+    what = f"{format_count(len(jumps), 'step')} with a much larger change than usual ({size})"
+    advice = "Check whether an episode ends there unmarked, or steps are missing; then split the episode there."
+    return [Finding("warning", what, advice, "episode", tuple(np.unique(get_episodes(demos, jumps)).tolist()))]

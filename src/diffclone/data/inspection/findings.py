@@ -1,4 +1,4 @@
-"""What a check answers, and what several checks need: chosen rows, standard scores, movement from step to step."""
+"""The result of a check, and the computations that several checks share."""
 
 from dataclasses import dataclass
 from typing import Literal, final
@@ -6,10 +6,10 @@ from typing import Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from diffclone.data import Demonstrations
+from diffclone.data.demonstrations import Demonstrations
 
 Matrix = npt.NDArray[np.float64]
-Numbers = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int64]
 Values = npt.NDArray[np.number]
 Flags = npt.NDArray[np.bool_]
 Part = Literal["obs", "act", "episode", "data"]
@@ -18,102 +18,108 @@ Severity = Literal["problem", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
 
 SEED = 0
-"""Of every random choice here: the same data give the same findings."""
-ROWS = 20_000
-"""Steps that are looked at where all would take long."""
-SHOWN = 8
-"""Places that are named before the rest is counted."""
+"""The seed of all random choices: the same data give the same findings."""
+MAX_ROWS = 20_000
+"""Steps that a check samples where using all would be slow."""
+MAX_SHOWN = 8
+"""Indices that are listed before the others are only counted."""
 CHUNK = 2**22
-"""Numbers that are compared at once."""
+"""Numbers that are processed at once."""
 
 
 @final
 @dataclass(frozen=True)
 class Finding:
-    """One thing to know before learning from these demonstrations."""
+    """Something to know before training on these demonstrations."""
 
     severity: Severity
-    check: str
-    """The name of the check, for scripts."""
+    """How serious it is."""
     what: str
-    """What was found."""
+    """What is wrong."""
     advice: str
-    """What to do."""
+    """How to fix it."""
     part: Part = "data"
-    """What `places` counts: dimensions of observations or actions, or episodes. `data` is all of it."""
+    """What `places` are: dimensions of observations or actions, or episodes. `data` stands for everything."""
     places: tuple[int, ...] = ()
-    """Where, counted from 0."""
+    """Where it is, as indices from 0."""
+    check: str = ""
+    """The name of the check."""
 
     @property
     def where(self) -> str:
-        """The places, the first few by number."""
+        """The part and the first few indices, as text."""
         if not self.places:
             return "all" if self.part == "data" else self.part
-        first = ", ".join(map(str, self.places[:SHOWN]))
-        rest = f" … ({len(self.places)} in all)" if len(self.places) > SHOWN else ""
+        first = ", ".join(map(str, self.places[:MAX_SHOWN]))
+        rest = f" … ({len(self.places)} in all)" if len(self.places) > MAX_SHOWN else ""
         return f"{self.part} {first}{rest}"
 
 
-def places(chosen: Flags) -> tuple[int, ...]:
-    """The numbers of those that are chosen."""
+def list_indices(chosen: Flags) -> tuple[int, ...]:
+    """Return the indices of the flags that are set."""
     return tuple(np.flatnonzero(chosen).tolist())
 
 
-def pictures(demos: Demonstrations) -> bool:
-    """Whether the observations are pictures: single pixels then mean little."""
+def format_count(count: int, noun: str) -> str:
+    """Return a count with its noun, such as "1 episode" or "2 episodes"."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def has_images(demos: Demonstrations) -> bool:
+    """Return whether the observations are images. Checks of single dimensions do not apply to pixels."""
     return demos.obs.dtype == np.uint8
 
 
-def some_rows(count: int, most: int = ROWS) -> Numbers:
-    """All rows, or `most` of them chosen at random, in order."""
+def sample_rows(count: int, most: int = MAX_ROWS) -> Indices:
+    """Return the indices of all rows, or of `most` random rows, in order."""
     if count <= most:
         return np.arange(count)
     return np.sort(np.random.default_rng(SEED).choice(count, most, replace=False))
 
 
-def varies(values: Values) -> Flags:
-    """Which columns have more than one value, rounding aside."""
+def is_varying(values: Values) -> Flags:
+    """Return which columns have more than one value, apart from rounding errors."""
     low, high = values.min(0).astype(np.float64), values.max(0).astype(np.float64)
     return high - low > 1e-6 * np.maximum(np.abs(low), np.abs(high))
 
 
-def standard(values: Values) -> Matrix:
-    """Standard scores of the columns that vary."""
-    x = values[:, varies(values)].astype(np.float64)
+def standardise(values: Values) -> Matrix:
+    """Return the columns that vary, with mean 0 and standard deviation 1."""
+    x = values[:, is_varying(values)].astype(np.float64)
     return (x - x.mean(0)) / x.std(0)
 
 
-def bounds_of(demos: Demonstrations) -> tuple[Matrix, Matrix]:
-    """Lowest and highest action of each dimension; infinite where that is not known."""
-    size = demos.act.shape[1]
-    low, high = (-np.inf, np.inf) if demos.action_bounds is None else demos.action_bounds
-    return np.broadcast_to(low, size).astype(np.float64), np.broadcast_to(high, size).astype(np.float64)
+def get_action_bounds(demos: Demonstrations) -> tuple[Matrix, Matrix]:
+    """Return the lowest and highest action of each dimension, infinite where they are not known."""
+    unknown = np.full(demos.act.shape[1], np.inf)
+    low, high = demos.action_bounds or (-unknown, unknown)
+    return low.astype(np.float64), high.astype(np.float64)
 
 
-def episode_of(demos: Demonstrations, steps: Numbers) -> Numbers:
-    """The episodes that these steps belong to."""
+def get_episodes(demos: Demonstrations, steps: Indices) -> Indices:
+    """Return the episodes that these steps belong to."""
     return np.searchsorted(demos.episode_ends, steps, side="right")
 
 
-def features(demos: Demonstrations, steps: Numbers) -> Matrix:
-    """These steps' observations so that distances mean something: standard scores, or random mixtures of pixels."""
-    if not pictures(demos):
-        return standard(demos.obs[steps])
-    mix = np.random.default_rng(SEED).standard_normal((demos.obs.shape[1], 32)).astype(np.float32)
+def compute_features(demos: Demonstrations, steps: Indices) -> Matrix:
+    """Return features of observations for distances: standardised values, or random projections of images."""
+    if not has_images(demos):
+        return standardise(demos.obs[steps])
+    projection = np.random.default_rng(SEED).standard_normal((demos.obs.shape[1], 32)).astype(np.float32)
     rows = max(1, CHUNK // demos.obs.shape[1])
-    parts = [demos.obs[steps[k : k + rows]].astype(np.float32) @ mix for k in range(0, len(steps), rows)]
-    return standard(np.concatenate(parts))
+    parts = [demos.obs[steps[k : k + rows]].astype(np.float32) @ projection for k in range(0, len(steps), rows)]
+    return standardise(np.concatenate(parts))
 
 
-def movement(demos: Demonstrations) -> Matrix:
-    """How far each step but an episode's last moves the observation, in standard deviations; 0 … 1 for pictures.
+def measure_movement(demos: Demonstrations) -> Matrix:
+    """Return how far the observation moves from each step to the next, in standard deviations (images: from 0 to 1).
 
-    One number for each pair of neighbouring steps; NaN where the pair belongs to two episodes.
+    The result has one number for each pair of neighbouring steps, and NaN where they belong to different episodes.
     """
     scale = np.full(demos.obs.shape[1], 1 / 255)
-    if not pictures(demos):
-        std = demos.obs[some_rows(demos.num_steps)].std(0, dtype=np.float64)
-        scale = np.where(varies(demos.obs) & (std > 0), 1 / np.where(std > 0, std, 1), 0)
+    if not has_images(demos):
+        std = demos.obs[sample_rows(demos.num_steps)].std(0, dtype=np.float64)
+        scale = np.where(is_varying(demos.obs) & (std > 0), 1 / np.where(std > 0, std, 1), 0)
     scale = (scale / np.sqrt(max(1, np.count_nonzero(scale)))).astype(np.float32)
     moved = np.empty(demos.num_steps - 1)
     rows = max(1, CHUNK // demos.obs.shape[1])
@@ -124,8 +130,8 @@ def movement(demos: Demonstrations) -> Matrix:
     return moved
 
 
-def nearest(rows: Matrix, others: Matrix, groups: Numbers, other_groups: Numbers) -> tuple[Matrix, Numbers]:
-    """Distance to, and number of, the nearest of `others` in another group; root mean square over columns."""
+def find_nearest(rows: Matrix, others: Matrix, groups: Indices, other_groups: Indices) -> tuple[Matrix, Indices]:
+    """Return the distance (root mean square over columns) and the index of the nearest of `others` in another group."""
     distance, index = np.empty(len(rows)), np.empty(len(rows), np.int64)
     length = np.square(others).sum(1)
     step = max(1, CHUNK // len(others))

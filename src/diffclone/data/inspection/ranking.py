@@ -1,81 +1,89 @@
-"""How unlike the others each episode is, by cheap statistics: its outline, and how near its states are to others'."""
+"""A ranking of episodes by how unusual they are, from cheap statistics of the episodes and their states."""
 
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
-from diffclone.data import Demonstrations
-from diffclone.data.inspection.findings import SEED, Matrix, Numbers, episode_of, features, nearest, some_rows, standard
+from diffclone.data.demonstrations import Demonstrations
+from diffclone.data.inspection.findings import (
+    SEED,
+    Indices,
+    Matrix,
+    compute_features,
+    find_nearest,
+    get_episodes,
+    sample_rows,
+    standardise,
+)
 
-POINTS = 8
-"""Steps of an episode that its outline is made of."""
+OUTLINE_POINTS = 8
+"""Steps of an episode that its outline consists of."""
 QUERIES, REFERENCES = 16_384, 4096
-"""States whose nearest neighbours are looked for, and states among which."""
-SHRINK = 0.1
-"""Of the mean variance, added to every direction: with few episodes a covariance is mostly chance."""
+"""States whose nearest neighbours are searched, and states among which they are searched."""
+SHRINKAGE = 0.1
+"""Share of the mean variance that is added to the covariance, because few episodes give a poor estimate of it."""
 
 
 @final
 @dataclass(frozen=True)
-class Unlikeness:
-    """One number an episode in each; the more, the more unlike the others."""
+class EpisodeRanking:
+    """How unusual each episode is. Every array has one number per episode; larger is more unusual."""
 
     score: Matrix
-    """Both below, each in robust deviations from the usual episode, averaged."""
+    """The mean of the two numbers below, each in robust standard deviations from the median episode."""
     summary: Matrix
-    """Mahalanobis distance of the episode's length, means and spreads from those of all."""
+    """Mahalanobis distance of the episode's length, means and standard deviations from those of all episodes."""
     distance: Matrix
-    """Mean distance of its states to the nearest states of other episodes, in standard deviations."""
+    """Mean distance of the episode's states to the nearest states of other episodes, in standard deviations."""
 
     @property
-    def order(self) -> Numbers:
-        """Episodes, the most unlike first."""
+    def order(self) -> Indices:
+        """Indices of the episodes, the most unusual first."""
         return np.argsort(-self.score, kind="stable")
 
 
-def rank_episodes(demos: Demonstrations) -> Unlikeness:
-    """Compare each episode with the rest. The same data give the same numbers."""
-    summary, distance = _mahalanobis(summaries(demos)), neighbour_distance(demos)
-    return Unlikeness((_robust(summary) + _robust(distance)) / 2, summary, distance)
+def rank_episodes(demos: Demonstrations) -> EpisodeRanking:
+    """Compare each episode with the others. The same data give the same numbers."""
+    summary, distance = _mahalanobis(_summarise_episodes(demos)), _measure_neighbour_distance(demos)
+    return EpisodeRanking((_scale_robustly(summary) + _scale_robustly(distance)) / 2, summary, distance)
 
 
-def summaries(demos: Demonstrations) -> Matrix:
-    """(episodes, numbers): length, and means and spreads of observations and actions."""
-    steps = _steps_of_each(demos, max(2, 4 * QUERIES // demos.num_episodes))
-    values = np.hstack([features(demos, steps), standard(demos.act[steps])])
-    groups = episode_of(demos, steps)
+def compute_outlines(demos: Demonstrations, episodes: Indices) -> Matrix:
+    """Return one row per episode: observations and actions at evenly spaced steps, and the length."""
+    begins = (demos.episode_ends - demos.lengths)[episodes]
+    along = np.linspace(0, 1, OUTLINE_POINTS)[None] * (demos.lengths[episodes] - 1)[:, None]
+    steps = (begins[:, None] + np.round(along).astype(np.int64)).reshape(-1)
+    values = np.hstack([compute_features(demos, steps), standardise(demos.act[steps])]).reshape(len(episodes), -1)
+    # The length is not scaled: episodes that differ by one step are not copies.
+    return np.hstack([values, demos.lengths[episodes][:, None].astype(np.float64)])
+
+
+def _summarise_episodes(demos: Demonstrations) -> Matrix:
+    """Return one row per episode: its length, and means and standard deviations of observations and actions."""
+    steps = _sample_steps(demos, max(2, 4 * QUERIES // demos.num_episodes))
+    values = np.hstack([compute_features(demos, steps), standardise(demos.act[steps])])
+    groups = get_episodes(demos, steps)
     count = np.bincount(groups, minlength=demos.num_episodes)[:, None]
     begins = np.searchsorted(groups, np.arange(demos.num_episodes))
     mean = np.add.reduceat(values, begins) / count
-    spread = np.sqrt((np.add.reduceat(np.square(values), begins) / count - np.square(mean)).clip(0))
-    return np.hstack([np.log(demos.lengths)[:, None], mean, spread])
+    std = np.sqrt((np.add.reduceat(np.square(values), begins) / count - np.square(mean)).clip(0))
+    return np.hstack([np.log(demos.lengths)[:, None], mean, std])
 
 
-def neighbour_distance(demos: Demonstrations) -> Matrix:
-    """Of each episode's states to the nearest states of others, on average."""
+def _measure_neighbour_distance(demos: Demonstrations) -> Matrix:
     if demos.num_episodes == 1:
         return np.zeros(1)
-    steps = _steps_of_each(demos, max(1, QUERIES // demos.num_episodes))
-    states, groups = features(demos, steps), episode_of(demos, steps)
-    among = some_rows(len(steps), REFERENCES)
-    distance, _ = nearest(states, states[among], groups, groups[among])
+    steps = _sample_steps(demos, max(1, QUERIES // demos.num_episodes))
+    states, groups = compute_features(demos, steps), get_episodes(demos, steps)
+    among = sample_rows(len(steps), REFERENCES)
+    distance, _ = find_nearest(states, states[among], groups, groups[among])
     distance = np.where(np.isfinite(distance), distance, 0)
     return np.bincount(groups, distance, demos.num_episodes) / np.bincount(groups, minlength=demos.num_episodes)
 
 
-def outlines(demos: Demonstrations, episodes: Numbers) -> Matrix:
-    """(episodes, numbers): some steps evenly along each episode, observations and actions, and the length."""
-    begins = (demos.episode_ends - demos.lengths)[episodes]
-    along = np.linspace(0, 1, POINTS)[None] * (demos.lengths[episodes] - 1)[:, None]
-    steps = (begins[:, None] + np.round(along).astype(np.int64)).reshape(-1)
-    values = np.hstack([features(demos, steps), standard(demos.act[steps])]).reshape(len(episodes), -1)
-    # A difference of one step makes two episodes different.
-    return np.hstack([values, demos.lengths[episodes][:, None].astype(np.float64)])
-
-
-def _steps_of_each(demos: Demonstrations, most: int) -> Numbers:
-    """At most so many steps of every episode, at random, in order."""
+def _sample_steps(demos: Demonstrations, most: int) -> Indices:
+    """Return at most this many random steps of every episode, in order."""
     rng = np.random.default_rng(SEED)
     begins = demos.episode_ends - demos.lengths
     chosen = [
@@ -86,16 +94,16 @@ def _steps_of_each(demos: Demonstrations, most: int) -> Numbers:
 
 
 def _mahalanobis(rows: Matrix) -> Matrix:
-    """Distance from the mean in the rows' own covariance, shrunk."""
-    x = standard(rows)
+    """Return each row's distance from the mean, in the rows' own covariance with shrinkage."""
+    x = standardise(rows)
     if not x.shape[1]:
         return np.zeros(len(rows))
-    covariance = x.T @ x / len(x) + SHRINK * np.eye(x.shape[1])
+    covariance = x.T @ x / len(x) + SHRINKAGE * np.eye(x.shape[1])
     return np.sqrt((x * np.linalg.solve(covariance, x.T).T).sum(1) / x.shape[1])
 
 
-def _robust(values: Matrix) -> Matrix:
-    """Deviations from the median, in median deviations scaled as a normal distribution's."""
-    away = values - np.median(values)
-    usual = 1.4826 * np.median(np.abs(away))
-    return away / usual if usual > 0 else np.zeros_like(away)
+def _scale_robustly(values: Matrix) -> Matrix:
+    """Return deviations from the median in units of the median absolute deviation, scaled as for a normal."""
+    deviations = values - np.median(values)
+    unit = 1.4826 * np.median(np.abs(deviations))
+    return deviations / unit if unit > 0 else np.zeros_like(deviations)
