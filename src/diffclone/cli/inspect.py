@@ -15,7 +15,15 @@ from rich.markup import escape
 from diffclone.cli.arguments import find_demonstrations
 from diffclone.cli.console import print_json, print_message, print_table
 from diffclone.data import Demonstrations
-from diffclone.data.inspection import SEVERITIES, Finding, Unlikeness, bounds_of, find_faults, rank_episodes, understood
+from diffclone.data.inspection import (
+    SEVERITIES,
+    EpisodeRanking,
+    Finding,
+    find_problems,
+    get_action_bounds,
+    rank_episodes,
+    summarise,
+)
 from diffclone.errors import InvalidSettings, MissingPackage
 from diffclone.files import refuse_existing, write_atomically
 
@@ -33,7 +41,7 @@ Drawn = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Inspect:
-    """Say what demonstrations hold, what in them ruins imitation, and which episodes are unlike the others."""
+    """Say what demonstrations hold, what in them ruins imitation, and which episodes are unusual."""
 
     data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
     """A task's name, for its bundled demonstrations; or demonstrations in any format that `train` reads."""
@@ -49,14 +57,14 @@ class Inspect:
         if self.page is not None:
             check_page(self.page)
         _, demos = find_demonstrations(self.data, None)
-        findings, unlike = find_faults(demos), rank_episodes(demos)
+        findings, ranking = find_problems(demos), rank_episodes(demos)
         costs = None if self.run_folder is None else guide_costs(self.run_folder, demos)
         if self.json:
-            print_json(everything(demos, findings, unlike, costs))
+            print_json(everything(demos, findings, ranking, costs))
         else:
-            tell(self.data, demos, findings, unlike, costs)
+            tell(self.data, demos, findings, ranking, costs)
         if self.page is not None:
-            write_page(self.page, self.data, demos, findings, unlike, costs)
+            write_page(self.page, self.data, demos, findings, ranking, costs)
             print_message(f"wrote {self.page}")
 
 
@@ -103,14 +111,14 @@ def guide_costs(folder: Path, demos: Demonstrations) -> Costs:
 
 
 def everything(
-    demos: Demonstrations, findings: Sequence[Finding], unlike: Unlikeness, costs: Costs | None
+    demos: Demonstrations, findings: Sequence[Finding], ranking: EpisodeRanking, costs: Costs | None
 ) -> dict[str, Any]:
     """As JSON holds it."""
-    order = order_of(unlike, costs)
-    columns = {"score": unlike.score, "summary": unlike.summary, "distance": unlike.distance}
+    order = order_of(ranking, costs)
+    columns = {"score": ranking.score, "summary": ranking.summary, "distance": ranking.distance}
     columns |= {} if costs is None else {"cost": costs}
     return {
-        "understood": understood(demos),
+        "understood": summarise(demos),
         "ranges": {
             name: {"low": v.min(0).tolist(), "high": v.max(0).tolist(), "mean": v.mean(0, dtype=np.float64).tolist()}
             for name, v in (("obs", demos.obs), ("act", demos.act))
@@ -124,7 +132,7 @@ def everything(
 
 
 def tell(
-    name: str, demos: Demonstrations, findings: Sequence[Finding], unlike: Unlikeness, costs: Costs | None
+    name: str, demos: Demonstrations, findings: Sequence[Finding], ranking: EpisodeRanking, costs: Costs | None
 ) -> None:
     """The tables."""
     # What a file says of itself may look like the table's own marks.
@@ -136,19 +144,19 @@ def tell(
         print_table("Findings", ["", "what", "where", "what to do"], finding_rows(findings))
     else:
         print_message("No check found anything.")
-    columns, rows = ranking_table(demos, unlike, costs)
-    print_table("Episodes most unlike the others", columns, rows[:SHOWN_EPISODES])
+    columns, rows = ranking_table(demos, ranking, costs)
+    print_table("Most unusual episodes", columns, rows[:SHOWN_EPISODES])
     counts = {severity: sum(f.severity == severity for f in findings) for severity in SEVERITIES}
     print_message(", ".join(f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts.items()))
 
 
 def about(demos: Demonstrations) -> dict[str, str]:
     """What was understood, in words."""
-    told = understood(demos)
+    told = summarise(demos)
     words = {
         "episodes": f"{told['episodes']}, of {told['shortest']} … {told['longest']} steps",
         "steps": told["steps"],
-        "observations": f"{told['observation_size']} {'pixels' if told['pictures'] else 'numbers'}",
+        "observations": f"{told['observation_size']} {'pixels' if told['images'] else 'numbers'}",
         "actions": f"{told['action_size']} numbers, bounds {'not ' if told['action_bounds'] is None else ''}known",
         "source": told["source"],
         "as the reader found it": told["reader"],
@@ -167,7 +175,7 @@ def ranges(demos: Demonstrations) -> list[list[str]]:
     """A row a dimension; pictures share one."""
     rows: list[list[str]] = []
     pixels = demos.obs.dtype == np.uint8
-    bounds = bounds_of(demos)
+    bounds = get_action_bounds(demos)
     for name, values in (("obs", demos.obs), ("act", demos.act)):
         if name == "obs" and pixels:
             rows.append([name, str(values.min()), f"{values.mean():.4g}", str(values.max()), f"{values.std():.3g}", ""])
@@ -193,28 +201,37 @@ def finding_rows(findings: Sequence[Finding]) -> list[list[str]]:
     return [[f.severity, f.what, f.where, f.advice] for f in findings]
 
 
-def order_of(unlike: Unlikeness, costs: Costs | None) -> npt.NDArray[np.int64]:
-    """Episodes, the most unlike first: by the guide where there is one."""
-    return unlike.order if costs is None else np.argsort(-costs, kind="stable")
+def order_of(ranking: EpisodeRanking, costs: Costs | None) -> npt.NDArray[np.int64]:
+    """Episodes, the most unusual first: by the guide where there is one."""
+    return ranking.order if costs is None else np.argsort(-costs, kind="stable")
 
 
-def ranking_table(demos: Demonstrations, unlike: Unlikeness, costs: Costs | None) -> tuple[list[str], list[list[str]]]:
-    """Columns, and a row an episode, the most unlike first."""
-    columns = ["episode", "steps", "unlike", "by its summary", "by its states"] + ["guide's cost"] * (costs is not None)
+def ranking_table(
+    demos: Demonstrations, ranking: EpisodeRanking, costs: Costs | None
+) -> tuple[list[str], list[list[str]]]:
+    """Columns, and a row an episode, the most unusual first."""
+    columns = ["episode", "steps", "unusualness", "by its summary", "by its states"] + ["guide's cost"] * (
+        costs is not None
+    )
     rows: list[list[str]] = []
-    for e in order_of(unlike, costs):
-        numbers = [f"{unlike.score[e]:.1f}", f"{unlike.summary[e]:.2f}", f"{unlike.distance[e]:.3f}"]
+    for e in order_of(ranking, costs):
+        numbers = [f"{ranking.score[e]:.1f}", f"{ranking.summary[e]:.2f}", f"{ranking.distance[e]:.3f}"]
         rows.append([str(e), str(demos.lengths[e]), *numbers] + ([] if costs is None else [f"{costs[e]:.4g}"]))
     return columns, rows
 
 
 def write_page(
-    path: Path, name: str, demos: Demonstrations, findings: Sequence[Finding], unlike: Unlikeness, costs: Costs | None
+    path: Path,
+    name: str,
+    demos: Demonstrations,
+    findings: Sequence[Finding],
+    ranking: EpisodeRanking,
+    costs: Costs | None,
 ) -> None:
     """Everything with plots."""
     from diffclone.reports.inspection import InspectionPage, inspection_page
 
-    columns, ranking = ranking_table(demos, unlike, costs)
+    columns, rows = ranking_table(demos, ranking, costs)
     chosen = np.sort(np.random.default_rng(0).permutation(demos.num_steps)[:HISTOGRAM_ROWS])
     pixels = demos.obs.dtype == np.uint8
     # The pixels of some pictures together: one by one they say nothing.
@@ -224,12 +241,12 @@ def write_page(
         about=about(demos),
         findings=finding_rows(findings),
         ranges=ranges(demos),
-        ranking=ranking[:20],
+        ranking=rows[:20],
         ranking_columns=columns,
         samples={"obs": seen, "act": demos.act[chosen]},
         lengths=demos.lengths,
-        scores=unlike.score if costs is None else costs,
-        examples=examples(demos, order_of(unlike, costs)[:2]),
+        scores=ranking.score if costs is None else costs,
+        examples=examples(demos, order_of(ranking, costs)[:2]),
         source=json.dumps(dict(demos.meta), indent=1, default=str),
     )
     write_atomically(path, inspection_page(shown).encode())
@@ -248,6 +265,6 @@ def examples(demos: Demonstrations, episodes: npt.NDArray[np.int64]) -> dict[str
             std = demos.obs.std(0, dtype=np.float64)
             unit = "in standard deviations of all demonstrations"
             seen = (obs - demos.obs.mean(0, dtype=np.float64)) / np.where(std > 0, std, 1)
-        caption = f"Episode {e}, number {place} of the most unlike: observations ({unit}) and actions."
+        caption = f"Episode {e}, number {place} of the most unusual: observations ({unit}) and actions."
         drawn[caption] = seen.astype(np.float32), demos.act[steps]
     return drawn

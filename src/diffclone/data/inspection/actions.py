@@ -148,7 +148,9 @@ def find_misaligned_actions(demos: Demonstrations) -> list[Finding]:
     row = "after" if best == 1 else "before"
     what = f"changes of the observation fit the action one row {row} better than their own ({unexplained})"
     if best == 1:
-        advice = "Row t must hold an observation and the action that follows it. Actions seem one row late: shift them up."
+        advice = (
+            "Row t must hold an observation and the action that follows it. Actions seem one row late: shift them up."
+        )
     else:
         advice = "Actions seem one row early: shift them down. Leave them if your robot reacts one step late."
     return [Finding("warning", what, advice)]
@@ -156,7 +158,12 @@ def find_misaligned_actions(demos: Demonstrations) -> list[Finding]:
 
 def find_contradictory_actions(demos: Demonstrations) -> list[Finding]:
     """Find different actions in states that are nearly the same: behavioural cloning averages them."""
-    if has_images(demos) or demos.num_episodes < 2 or not is_varying(demos.act).any() or not is_varying(demos.obs).any():
+    if (
+        has_images(demos)
+        or demos.num_episodes < 2
+        or not is_varying(demos.act).any()
+        or not is_varying(demos.obs).any()
+    ):
         return []
     steps = sample_rows(demos.num_steps, 6000)
     obs, act, episodes = standardise(demos.obs[steps]), standardise(demos.act[steps]), get_episodes(demos, steps)

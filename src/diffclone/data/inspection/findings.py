@@ -60,9 +60,9 @@ def list_indices(chosen: Flags) -> tuple[int, ...]:
     return tuple(np.flatnonzero(chosen).tolist())
 
 
-def format_count(count: int, noun: str) -> str:
+def format_count(count: int | np.integer, noun: str) -> str:
     """Return a count with its noun, such as "1 episode" or "2 episodes"."""
-    return f"{count} {noun}{'s' * (count != 1)}"
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def has_images(demos: Demonstrations) -> bool:
