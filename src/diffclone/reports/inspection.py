@@ -68,7 +68,7 @@ def draw_histograms(name: str, values: Points) -> PageFigure:
     dropped = f"; the first {MAX_HISTOGRAMS} of {values.shape[1]}" if values.shape[1] > MAX_HISTOGRAMS else ""
     values = values[:, :MAX_HISTOGRAMS]
     rows = -(-values.shape[1] // HISTOGRAM_COLUMNS)
-    with new_figure(10, 1.15 * rows + 0.3) as figure:
+    with new_figure(10.0, 1.15 * rows + 0.3) as figure:
         for k, column in enumerate(values.T):
             axes = figure.add_subplot(rows, HISTOGRAM_COLUMNS, k + 1)
             counts, edges = np.histogram(column.astype(np.float64), bins=40)
@@ -82,7 +82,7 @@ def draw_histograms(name: str, values: Points) -> PageFigure:
 
 def draw_lengths_and_scores(lengths: npt.NDArray[np.int64], scores: Points) -> PageFigure:
     """Draw the distribution of episode lengths, and how unusual each episode is, in the order of the data."""
-    with new_figure(10, 2.6) as figure:
+    with new_figure(10.0, 2.6) as figure:
         left, right = figure.subplots(1, 2)
         counts, edges = np.histogram(lengths, bins=min(40, max(1, len(np.unique(lengths)))))
         left.stairs(counts, edges, fill=True, color=LIGHT["green"])
@@ -104,7 +104,7 @@ def draw_lengths_and_scores(lengths: npt.NDArray[np.int64], scores: Points) -> P
 
 def draw_episode(name: str, obs: Points, act: Points, caption: str) -> PageFigure:
     """Draw observations and actions over the steps of one episode."""
-    with new_figure(10, 3.4) as figure:
+    with new_figure(10.0, 3.4) as figure:
         panels = zip(figure.subplots(2, 1, sharex=True), (("obs", obs), ("act", act)), strict=True)
         for axes, (label, values) in panels:
             for k in np.sort(np.argsort(-values.std(0), kind="stable")[:MAX_LINES]):
