@@ -24,7 +24,7 @@ ABOUT = (
     "printed numbers. Success is in percent; intervals are 95 %."
 )
 SOURCES = {
-    "ours": "our presets, `best` where a task has it, else `brief`",
+    "ours": "our presets: best where a task has it, else brief",
     "paper": "what the paper prints",
     "release": "those of the released code",
 }
