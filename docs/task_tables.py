@@ -8,7 +8,7 @@ from diffclone.experiments import PRESETS, paper
 from diffclone.records import Record
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
-from diffclone.tasks.expert_scores import BUNDLED
+from diffclone.tasks.experts import EXPERT_RECORDS
 
 RECORDS = Path(__file__).parent / "records"
 
@@ -28,7 +28,7 @@ def experts_table() -> str:
         "| task | metric | bundled demonstrations | expert, evaluation starts (95 %) | episodes | the paper's expert |",
         "|---|---|---|---|---|---|",
     ]
-    records = {record.results["task"]: record.results for record in Record.read_all(BUNDLED)}
+    records = {record.results["task"]: record.results for record in Record.read_all(EXPERT_RECORDS)}
     for task in TASKS.values():
         demos, printed = task.demonstrations(), paper()["experts"].get(task.name)
         lines.append(
@@ -70,7 +70,7 @@ def policies_table(*, starts: str, task: str | None = None, plain: bool = False)
         "| task | demonstrations | method | score (95 %) | seeds × episodes | expert | the paper |",
         "|---|---|---|---|---|---|---|",
     ]
-    experts = {record.results["task"]: record.results for record in Record.read_all(BUNDLED)}
+    experts = {record.results["task"]: record.results for record in Record.read_all(EXPERT_RECORDS)}
     bundled = {known.demonstrations().fingerprint for known in TASKS.values()}
     made = [json.loads(line) for line in (RECORDS / "collected.jsonl").read_text(encoding="utf-8").splitlines()]
     collected = {entry["fingerprint"]: f"`{entry['command'].partition('--options ')[2]}`" for entry in made}

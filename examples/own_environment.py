@@ -6,8 +6,7 @@ python examples/own_environment.py
 import gymnasium as gym
 import numpy as np
 
-from diffclone import BC, Demonstrations, Network, Training, fit
-from diffclone.tasks.environments import evaluate_gymnasium
+from diffclone import BC, Demonstrations, Network, Training, evaluate, fit
 
 
 def expert(seen: np.ndarray) -> np.ndarray:
@@ -37,5 +36,5 @@ meta = {"source": "Pendulum-v1", "action_bounds": [[-2.0], [2.0]]}
 demos = Demonstrations.from_arrays(obs, act, episode_ends=ends, meta=meta)
 method = BC(training=Training(updates=2000, lr=1e-3), network=Network(width=64, depth=2))
 policy = fit(method, demos, seeds=[0, 1], device="cpu")
-scores = evaluate_gymnasium(policy, "Pendulum-v1", episodes=5)
+scores = evaluate(policy, "Pendulum-v1", episodes=5)
 print(f"return of two members over five episodes each: {scores.returns.mean(1)}")

@@ -1,1 +1,1 @@
-"""Programs that make what the package bundles. Not part of the wheel."""
+"""Programs that make files bundled with the package. Not part of the wheel."""

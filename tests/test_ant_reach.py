@@ -2,7 +2,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from diffclone.tasks.ant_reach import START, AntReachBatch, AntReachEnv
+from diffclone.tasks.ant_reach import START, AntReachBatch
+from diffclone.tasks.environment import TaskEnv
 
 ONE = np.zeros(1, dtype=np.int64)
 REST = np.zeros((1, 8))
@@ -72,7 +73,7 @@ def test_starts_are_off_by_up_to_the_noise() -> None:
         assert np.ptp(off, axis=0).min() >= 1.9 * widest
         assert np.abs(obs[:, 20:40]).max() <= 0.005
         assert np.ptp(obs[:, 20:40], axis=0).min() > 0.0095
-    assert np.array_equal(exact.towards(np.arange(count)), exact.goals)
+    assert np.array_equal(exact.goal_offsets(np.arange(count)), exact.goals)
     for env in (noisy, exact):
         env.close()
 
@@ -137,7 +138,7 @@ def test_an_episode_lasts_fifty_steps() -> None:
     env = gym.make("diffclone/AntReach-v0")
     env.reset(seed=0)
     single = env.unwrapped
-    assert isinstance(single, AntReachEnv)
+    assert isinstance(single, TaskEnv)
     assert isinstance(single.batch, AntReachBatch)
     single.batch.solved[:] = True
     ends = [env.step(np.zeros(8, dtype=np.float32))[2:4] for _ in range(50)]

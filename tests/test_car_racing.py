@@ -7,10 +7,10 @@ import pytest
 from gymnasium.envs.box2d.car_racing import CarRacing
 
 from diffclone.errors import InvalidSettings
-from diffclone.tasks.car_racing import CarRacingBatch, Race, shrink
-from diffclone.tasks.car_racing_expert import RacingExpert, plan
-from diffclone.tasks.car_racing_spec import CAR_RACING
-from diffclone.tasks.expert import COLLECT_SEEDS, collect
+from diffclone.tasks.batch import START_SEEDS
+from diffclone.tasks.car_racing import CAR_RACING, CarRacingBatch, RacingExpert, plan
+from diffclone.tasks.car_racing_simulation import Race, shrink
+from diffclone.tasks.experts import collect
 
 ONE = np.zeros(1, dtype=np.int64)
 GAS = np.array([[0.1, 0.6, 0.0]])
@@ -153,7 +153,7 @@ def test_a_world_used_before_is_as_good_as_new() -> None:
 def test_worlds_are_made_when_they_are_needed() -> None:
     env = CarRacingBatch(1000, processes=1)
     env.reset(np.array([998]), generators(0))
-    assert list(env.races.of) == [998]
+    assert list(env.races.by_row) == [998]
     shown = env.render(998)
     assert (shown.shape, shown.dtype) == ((400, 600, 3), np.uint8)
     env.close()
@@ -162,7 +162,7 @@ def test_worlds_are_made_when_they_are_needed() -> None:
 def test_leaving_the_field_ends_the_episode_without_success() -> None:
     env = CarRacingBatch(1)
     env.reset(ONE, generators(0))
-    env.races.of[0].hull.position = (1e4, 0)
+    env.races.by_row[0].hull.position = (1e4, 0)
     outcome = env.step(ONE, GAS)
     assert outcome.ended[0]
     assert not outcome.success[0]
@@ -173,7 +173,8 @@ def test_a_missing_package_is_one_line() -> None:
     code = (
         "import sys; sys.modules['Box2D'] = None\n"
         "from diffclone.errors import MissingPackage\n"
-        "try:\n    import diffclone.tasks.car_racing\n"
+        "from diffclone.tasks import TASKS\n"
+        "try:\n    TASKS['car-racing'].make(1)\n"
         "except MissingPackage as fault: print(fault)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -211,7 +212,7 @@ def test_the_bundled_laps_are_the_experts_own() -> None:
     assert demos.obs.dtype == np.uint8
     assert demos.num_episodes == demos.meta["episodes_tried"] == 5
     obs, act = next(iter(demos.episodes()))
-    env.reset(ONE, [np.random.default_rng([COLLECT_SEEDS, demos.meta["seed"], 0])])
+    env.reset(ONE, [np.random.default_rng([START_SEEDS["demonstrations"], demos.meta["seed"], 0])])
     for seen, action in zip(obs[:100], act, strict=False):
         assert np.abs(env.observe(ONE)[0] - seen).mean() < 1  # fonts and rounding may differ a little elsewhere
         env.step(ONE, action[None])

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from conftest import Command
-from diffclone import BC, Demonstrations, Network, Training, fit
+from diffclone import BC, Demonstrations, Network, Training, evaluate, fit
 from diffclone.errors import InvalidSettings
-from diffclone.tasks.environments import evaluate_gymnasium
 
 TINY = BC(training=Training(updates=2), network=Network(width=4, depth=1))
 
@@ -19,21 +18,21 @@ def blank(obs: int, act: int) -> Demonstrations:
 
 def test_episodes_in_an_environment_that_is_not_ours() -> None:
     policy = fit(TINY, blank(3, 1), seeds=(0, 1), device="cpu")
-    scores = evaluate_gymnasium(policy, "Pendulum-v1", episodes=2)
+    scores = evaluate(policy, "Pendulum-v1", episodes=2)
     assert scores.length.tolist() == [[200, 200], [200, 200]]
-    assert not scores.tells_success
+    assert not scores.reports_success
     assert scores.summary()["success_rate"] is None
     assert np.all(scores.returns < 0)
-    again = evaluate_gymnasium(policy[1], "Pendulum-v1", episodes=2)
+    again = evaluate(policy[1], "Pendulum-v1", episodes=2)
     assert np.array_equal(again.returns[0], scores.returns[1])
-    other = evaluate_gymnasium(policy[1], "Pendulum-v1", episodes=2, starts="validation")
+    other = evaluate(policy[1], "Pendulum-v1", episodes=2, starts="validation")
     assert not np.array_equal(other.returns, again.returns)
 
 
-def test_one_of_ours_tells_success_through_gymnasium_too() -> None:
+def test_one_of_ours_reports_success_through_gymnasium_too() -> None:
     policy = fit(TINY, blank(6, 2), device="cpu")
-    scores = evaluate_gymnasium(policy, "diffclone/Maze-v0", episodes=1)
-    assert scores.tells_success
+    scores = evaluate(policy, "diffclone/Maze-v0", episodes=1)
+    assert scores.reports_success
     assert scores.success.shape == (1, 1)
 
 
@@ -41,14 +40,14 @@ def test_one_of_ours_tells_success_through_gymnasium_too() -> None:
     ("env", "sizes", "message"),
     [
         ("Pendulum-v1", (4, 1), "the policy maps 4 numbers to 1; Pendulum-v1 gives 3 and takes 1"),
-        ("CartPole-v1", (4, 1), r"CartPole-v1 takes Discrete\(2\); a policy gives numbers, for a Box"),
+        ("CartPole-v1", (4, 1), r"CartPole-v1 takes actions in Discrete\(2\); a policy needs a Box"),
         ("NoSuch-v0", (3, 1), r"the environment NoSuch-v0 cannot be made \("),
     ],
 )
 def test_what_does_not_fit_is_one_line(env: str, sizes: tuple[int, int], message: str) -> None:
     policy = fit(TINY, blank(*sizes), device="cpu")
     with pytest.raises(InvalidSettings, match=message):
-        evaluate_gymnasium(policy, env, episodes=1)
+        evaluate(policy, env, episodes=1)
 
 
 def test_from_a_file_to_an_evaluation_by_two_commands(diffclone: Command, tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import Any, final
 
 import numpy as np
@@ -11,10 +9,8 @@ import pytest
 
 from diffclone import BC, Demonstrations, Network, Policy, Scores, Training, evaluate, fit
 from diffclone.errors import InvalidSettings, UnknownName
-from diffclone.evaluation import START_SEEDS, Starts
-from diffclone.tasks import TASKS, Task
-from diffclone.tasks.batch import BatchEnv, Doubles, Outcome, Rows
-from diffclone.tasks.expert import COLLECT_SEEDS
+from diffclone.tasks import TASKS
+from diffclone.tasks.batch import START_SEEDS, BatchEnv, Doubles, Outcome, Rows, Starts
 
 EPISODES = 30
 
@@ -38,7 +34,9 @@ def table(scores: Scores) -> npt.NDArray[np.float64]:
 def first_seen(policy: Policy, episodes: int, **options: Any) -> npt.NDArray[np.float64]:
     """The first observation of each (member, episode)."""
     seen: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = []
-    evaluate(policy, "maze", episodes=episodes, watch=lambda rows, obs: seen.append((rows.copy(), obs)), **options)
+    evaluate(
+        policy, "maze", episodes=episodes, on_step=lambda rows, obs, act: seen.append((rows.copy(), obs)), **options
+    )
     rows, obs = seen[0]
     assert rows.tolist() == list(range(len(policy) * episodes))
     return obs.reshape(len(policy), episodes, -1)
@@ -97,7 +95,7 @@ def test_lists_of_starts_are_apart(policy: Policy) -> None:
     starts: tuple[Starts, ...] = ("evaluation", "validation")
     evaluation, validation = (first_seen(policy[0], 20, starts=name)[0] for name in starts)
     assert len(np.unique(np.concatenate([evaluation, validation]), axis=0)) == 40
-    assert sorted([*START_SEEDS.values(), COLLECT_SEEDS]) == [1_000_000, 2_000_000, 3_000_000]
+    assert sorted(START_SEEDS.values()) == [1_000_000, 2_000_000, 3_000_000, 4_000_000]
 
 
 def test_options_reach_the_task(policy: Policy) -> None:
@@ -150,15 +148,8 @@ class Lottery(BatchEnv):
         pass
 
 
-@pytest.fixture
-def lottery(monkeypatch: pytest.MonkeyPatch) -> Task:
-    module = ModuleType("lottery")
-    module.__dict__["make_batch"] = Lottery
-    monkeypatch.setitem(sys.modules, "lottery", module)
-    return replace(TASKS["maze"], name="lottery", module="lottery", horizon=300)
-
-
-def test_the_papers_protocol_favours_short_episodes(policy: Policy, lottery: Task) -> None:
+def test_the_papers_protocol_favours_short_episodes(policy: Policy) -> None:
+    lottery = replace(TASKS["maze"], name="lottery", make_batch=Lottery, horizon=300)
     fair = evaluate(policy[0], lottery, episodes=1000)
     paper = evaluate(policy[0], lottery, protocol="paper")
     assert set(np.unique(fair.length)) == {2, 300}
@@ -179,7 +170,7 @@ def test_a_policy_of_other_sizes_names_both_sides() -> None:
 
 @pytest.mark.parametrize("episodes", [0, -3])
 def test_no_episodes_are_refused(policy: Policy, episodes: int) -> None:
-    with pytest.raises(InvalidSettings, match=f"at least one episode must be played; {episodes} were asked for"):
+    with pytest.raises(InvalidSettings, match=f"at least one episode must be run; {episodes} were requested"):
         evaluate(policy, "maze", episodes=episodes)
 
 

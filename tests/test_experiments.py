@@ -140,7 +140,7 @@ def test_a_spec_names_what_there_is(name: str) -> None:
             assert all(value in arm.vary[field] for field, value in where.items())
             assert dataclasses.is_dataclass(method)
     for cell in experiment.cells:
-        assert TASKS[cell.variant.task].check(cell.options) == cell.options
+        assert TASKS[cell.variant.task].check_options(cell.options) == cell.options
     for measure in experiment.measurements:
         assert measure.kind in MEASURES
         assert (measure.variant is None) != (measure.task is None)

@@ -8,9 +8,8 @@ import pytest
 
 from conftest import robotics
 from diffclone.errors import InvalidSettings
-from diffclone.tasks.expert import play
-from diffclone.tasks.fetch_pick import FetchPickBatch, allowed_bins, first_angles
-from diffclone.tasks.fetch_pick_expert import PickExpert
+from diffclone.tasks.experts import run_episode
+from diffclone.tasks.fetch_pick import FetchPickBatch, PickExpert, allowed_bins, first_angles
 
 ONE = np.zeros(1, dtype=np.int64)
 REST = np.zeros((1, 4))
@@ -67,7 +66,7 @@ def test_a_step_is_gymnasium_robotics_own() -> None:
     theirs.data.qpos[:], theirs.data.qvel[:] = ours.simulation.positions[0], ours.simulation.velocities[0]
     theirs.goal = ours.goals[0].copy()
     mujoco.mj_forward(theirs.model, theirs.data)
-    expert.begin(ours.observe(ONE)[0], rng)
+    expert.reset(ours.observe(ONE)[0], rng)
     solved = list[tuple[bool, bool]]()
     for _ in range(50):
         act = expert.act(ours.observe(ONE)[0])
@@ -143,7 +142,7 @@ def test_half_the_coverage_leaves_two_bins_a_column() -> None:
 
 @pytest.mark.parametrize("coverage", [0.0, 0.2, 1.5, -1.0])
 def test_an_impossible_coverage_is_one_line(coverage: float) -> None:
-    with pytest.raises(InvalidSettings, match=r"coverage must lie between 0\.25 and 1; it is"):
+    with pytest.raises(InvalidSettings, match=r"coverage must be between 0\.25 and 1; it is"):
         FetchPickBatch(1, coverage=coverage)
 
 
@@ -187,13 +186,13 @@ def test_actions_move_hand_and_fingers_and_are_cut_at_one() -> None:
 def test_the_experts_first_move_is_above_the_block() -> None:
     expert, obs = PickExpert(noise=0.0), np.zeros(16)
     obs[6:9] = (0.1, -0.2, -0.1)
-    expert.begin(obs, np.random.default_rng(0))
+    expert.reset(obs, np.random.default_rng(0))
     assert expert.act(obs) == pytest.approx(np.array([0.6, -1.2, -0.42, 0.05]))  # more than an arm can do in a step
 
 
 def test_a_phase_is_left_one_step_after_its_distance_is_met() -> None:
     expert, obs = PickExpert(noise=0.0), np.zeros(16)
-    expert.begin(obs, np.random.default_rng(0))
+    expert.reset(obs, np.random.default_rng(0))
     obs[6:9], obs[13:16] = (0, 0, -0.03), (0, 0, 0.5)
     fingers = [float(np.asarray(expert.act(obs))[3]) for _ in range(2)]
     assert fingers == pytest.approx([0.05, -0.005])
@@ -209,7 +208,7 @@ def test_a_phase_is_left_one_step_after_its_distance_is_met() -> None:
 @pytest.mark.parametrize("noise", [1.0, 1.25, 2.0])
 def test_the_expert_without_noise_always_succeeds(noise: float) -> None:
     env, expert = FetchPickBatch(1, start_noise=noise, goal_noise=noise), PickExpert(noise=0.0)
-    played = [play(env, expert, np.random.default_rng(start), 50) for start in range(20)]
+    played = [run_episode(env, expert, np.random.default_rng(start), 50) for start in range(20)]
     env.close()
     assert all(episode.success for episode in played)
     lengths = [len(episode.act) for episode in played]
@@ -220,7 +219,7 @@ def test_the_expert_without_noise_always_succeeds(noise: float) -> None:
 def test_an_expert_that_goes_on_holds_the_block() -> None:
     expert = PickExpert(noise=0.0, stop_at_success=False)
     env = FetchPickBatch(1, **expert.env_options)
-    episode = play(env, expert, np.random.default_rng(0), expert.horizon)
+    episode = run_episode(env, expert, np.random.default_rng(0), expert.horizon)
     assert len(episode.act) == 50
     assert episode.obs[-1][3:6] == pytest.approx(episode.obs[-1][13:16], abs=0.02)
     assert np.array(episode.act)[-1] == pytest.approx(np.array([0, 0, 0, -0.005]))
@@ -231,7 +230,7 @@ def test_noise_is_in_the_experts_hand_only() -> None:
     expert, obs = PickExpert(noise=0.1), np.zeros(16)
     moves = list[Doubles]()
     for seed in range(200):
-        expert.begin(obs, np.random.default_rng(seed))
+        expert.reset(obs, np.random.default_rng(seed))
         act = expert.act(obs)
         assert act is not None
         moves.append(act)

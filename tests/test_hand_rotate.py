@@ -182,5 +182,5 @@ def test_actions_are_targets_and_are_cut_at_one() -> None:
 
 @pytest.mark.parametrize("start_yaw", [-0.1, 3.2])
 def test_an_impossible_yaw_is_one_line(start_yaw: float) -> None:
-    with pytest.raises(InvalidSettings, match="start_yaw lie in 0 … π; they are"):
+    with pytest.raises(InvalidSettings, match="start_yaw must be between 0 and π; it is"):
         HandRotateBatch(1, start_yaw=start_yaw)

@@ -24,7 +24,7 @@ LAYERS = [
     ["methods"],
     ["policy"],
     ["fit", "evaluation", "training.augmentation"],
-    ["deploy", "tasks.environments", "tasks.rendering", "tasks.expert_scores", "training.suggestion", "training.runs"],
+    ["deploy", "training.suggestion", "training.runs"],
     ["deploy.calibration"],
     ["experiments", "testing"],
     ["reports"],

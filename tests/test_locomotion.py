@@ -9,7 +9,7 @@ import torch
 
 from diffclone.tasks.cheetah import CheetahBatch
 from diffclone.tasks.locomotion import RunnerBatch
-from diffclone.tasks.simulation import asset
+from diffclone.tasks.mujoco import find_asset
 from diffclone.tasks.walker import WalkerBatch
 
 AUTHORS_WALKER = Path(__file__).parents[2] / "shared/demos/walker.pt"
@@ -27,7 +27,7 @@ def generators(count: int) -> list[np.random.Generator]:
 @both
 def test_a_step_is_mujocos_own(runner: type[RunnerBatch]) -> None:
     mujoco: Any = importlib.import_module("mujoco")
-    path = asset("gymnasium", "walker", f"envs/mujoco/assets/{runner.model_file}")
+    path = find_asset("gymnasium", "walker", f"envs/mujoco/assets/{runner.model_file}")
     model = mujoco.MjModel.from_xml_path(str(path))
     data, ours = mujoco.MjData(model), runner(1)
     ours.reset(ONE, generators(1))
@@ -132,7 +132,7 @@ def test_a_walker_falls(*, height: float, lean: float, upright: bool) -> None:
     env = WalkerBatch(1)
     env.reset(ONE, generators(1))
     env.simulation.positions[0, 1:3] = height, lean
-    assert bool(env.upright(ONE)[0]) == upright
+    assert bool(env.is_upright(ONE)[0]) == upright
     env.close()
 
 

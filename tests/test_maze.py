@@ -11,9 +11,8 @@ import torch
 from diffclone import Demonstrations
 from diffclone.errors import InvalidSettings
 from diffclone.tasks import TASKS
-from diffclone.tasks.expert import collect
-from diffclone.tasks.maze import CELLS, MazeBatch
-from diffclone.tasks.maze_expert import WaypointExpert, shortest_way
+from diffclone.tasks.experts import collect
+from diffclone.tasks.maze import CELLS, MazeBatch, WaypointExpert, shortest_path
 
 AUTHORS_MAZE = Path(__file__).parents[2] / "shared/demos/maze.pt"
 
@@ -55,8 +54,8 @@ def starts(count: int, **options: Any) -> Doubles:
         ({"coverage": 0.0}, r"coverage must leave at least one of 26 cells and be at most 1; it is 0\.0"),
         ({"coverage": 0.03}, r"coverage .* it is 0\.03"),
         ({"coverage": 1.5}, r"coverage .* it is 1\.5"),
-        ({"start_noise": -1.0}, r"noise must not be negative; it is -1\.0 \(start\)"),
-        ({"goal_noise": -0.5}, r"-0\.5 \(goal\)"),
+        ({"start_noise": -1.0}, r"start_noise must not be negative; it is -1\.0"),
+        ({"goal_noise": -0.5}, r"goal_noise must not be negative; it is -0\.5"),
     ],
 )
 def test_a_wrong_option_is_one_line(options: dict[str, Any], message: str) -> None:
@@ -165,8 +164,8 @@ def test_an_episode_is_cut_at_the_horizon() -> None:
         ((5, 4), (6, 3), [(5, 3), (6, 3)]),
     ],
 )
-def test_the_shortest_way(start: tuple[int, int], goal: tuple[int, int], way: list[tuple[int, int]]) -> None:
-    assert shortest_way(start, goal) == way
+def test_the_shortest_path(start: tuple[int, int], goal: tuple[int, int], way: list[tuple[int, int]]) -> None:
+    assert shortest_path(start, goal) == way
 
 
 def test_the_expert_without_noise_always_arrives(maze: MazeBatch) -> None:
@@ -174,7 +173,7 @@ def test_the_expert_without_noise_always_arrives(maze: MazeBatch) -> None:
     for start in range(30):
         rng = np.random.default_rng(start)
         maze.reset(ONE, [rng])
-        expert.begin(maze.observe(ONE)[0], rng)
+        expert.reset(maze.observe(ONE)[0], rng)
         for steps in range(600):
             act = expert.act(maze.observe(ONE)[0])
             if act is None:
@@ -211,7 +210,7 @@ def test_demonstrations_are_of_their_seed() -> None:
 
 @pytest.mark.parametrize("episodes", [0, -1])
 def test_no_episodes_are_refused(episodes: int) -> None:
-    with pytest.raises(InvalidSettings, match=f"at least one episode must be collected; {episodes} were asked for"):
+    with pytest.raises(InvalidSettings, match=f"at least one episode must be collected; {episodes} were requested"):
         collected(episodes, seed=0)
 
 

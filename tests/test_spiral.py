@@ -6,9 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from diffclone.tasks.expert import collect, play
-from diffclone.tasks.spiral import SpiralBatch
-from diffclone.tasks.spiral_expert import SpiralExpert
+from diffclone.tasks.experts import collect, run_episode
+from diffclone.tasks.spiral import SpiralBatch, SpiralExpert
 
 ONE = np.zeros(1, dtype=np.int64)
 END = (2.936, 3.930)
@@ -28,18 +27,18 @@ def script() -> Doubles:
 
 
 def test_the_script_ends_where_it_was_computed_to_end(spiral: SpiralBatch) -> None:
-    assert spiral.end == pytest.approx(np.array(END), abs=5e-4)
+    assert spiral.goals[0] == pytest.approx(np.array(END), abs=5e-4)
     spiral.reset(ONE, [np.random.default_rng(0)])
     assert spiral.observe(ONE)[0] == pytest.approx(np.array([1, 1, 0, 0, *END]), abs=5e-4)
     for act in script():
         spiral.step(ONE, act[None])
-    assert np.array_equal(spiral.observe(ONE)[0, :2], spiral.end)
+    assert np.array_equal(spiral.observe(ONE)[0, :2], spiral.goals[0])
 
 
 def test_success_is_looked_at_after_the_last_step_only(spiral: SpiralBatch) -> None:
     spiral.reset(ONE, [np.random.default_rng(0)])
     for step in range(160):
-        spiral.simulation.positions[0], spiral.simulation.velocities[0] = spiral.end, 0  # always there
+        spiral.simulation.positions[0], spiral.simulation.velocities[0] = spiral.goals[0], 0  # always there
         outcome = spiral.step(ONE, np.zeros((1, 2)))
         last = step == 159
         assert (bool(outcome.success[0]), bool(outcome.ended[0])) == (last, last)
@@ -50,7 +49,7 @@ def test_success_is_looked_at_after_the_last_step_only(spiral: SpiralBatch) -> N
 def test_success_is_within_a_tenth(spiral: SpiralBatch, *, distance: float, reached: bool) -> None:
     spiral.reset(ONE, [np.random.default_rng(0)])
     spiral.steps[0] = 159
-    spiral.simulation.positions[0], spiral.simulation.velocities[0] = spiral.end + np.array([0, distance]), 0
+    spiral.simulation.positions[0], spiral.simulation.velocities[0] = spiral.goals[0] + np.array([0, distance]), 0
     outcome = spiral.step(ONE, np.zeros((1, 2)))
     assert bool(outcome.success[0]) == reached
     assert outcome.reward[0] == pytest.approx(np.exp(-distance))
@@ -91,14 +90,14 @@ def test_starts_differ_where_that_is_asked_for() -> None:
 
 
 def test_the_expert_follows_the_script(spiral: SpiralBatch) -> None:
-    episode = play(spiral, SpiralExpert(), np.random.default_rng(0), 160)
+    episode = run_episode(spiral, SpiralExpert(), np.random.default_rng(0), 160)
     assert np.array(episode.act) == pytest.approx(script(), abs=1e-7)
     assert episode.success
 
 
 def test_noise_in_the_hand_is_kept_in_what_was_done(spiral: SpiralBatch) -> None:
     expert = SpiralExpert(noise=0.1)
-    episode = play(spiral, expert, np.random.default_rng(0), 160)
+    episode = run_episode(spiral, expert, np.random.default_rng(0), 160)
     assert (np.array(episode.act) - script()).std() == pytest.approx(0.1, rel=0.15)
 
 

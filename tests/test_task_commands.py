@@ -1,11 +1,10 @@
+import importlib.resources
 import json
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import imageio.v3 as imageio
 import numpy as np
@@ -20,10 +19,8 @@ from diffclone.records import Record
 from diffclone.tasks import TASKS
 from diffclone.tasks.maze import MazeBatch
 from diffclone.tasks.options import parse_options
-from diffclone.tasks.rendering import film, write_pictures
+from diffclone.tasks.rendering import render_episode, write_frames
 from diffclone.tasks.spiral import SpiralBatch
-from scripts import expert_training
-from scripts.expert_training import RECIPES, Learner, Report
 
 TINY = ("--method", "bc", "--seeds", "2", "--training.updates", "8", "--network.width", "8", "--device", "cpu")
 
@@ -136,7 +133,7 @@ def test_collect_says_what_is_wrong(
     diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("diffclone.tasks.expert.PATIENCE", 3)
+    monkeypatch.setattr("diffclone.tasks.experts.MAX_TRIES", 3)
     refused(diffclone("collect", *arguments, "--episodes", "1", "--out", "one.npz"), message)
     assert list(tmp_path.iterdir()) == []
 
@@ -192,7 +189,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_strip_of_the_expert_at_work(diffclone: Command, tmp_path: Path) -> None:
     path = tmp_path / "new" / "pick.png"
     try:
-        film(replace(TASKS["spiral"], horizon=1), None)
+        render_episode(replace(TASKS["spiral"], horizon=1), None)
     except CannotRender as fault:
         pytest.skip(str(fault))
     answer = diffclone("render", "fetch-pick", "--out", path, "--options", "start_noise=2", "--start", "1")
@@ -245,7 +242,7 @@ def test_the_first_steps_of_a_policy_that_comes_with_the_package(diffclone: Comm
     ("arguments", "message"),
     [
         (("spiral", "--out", "there.gif"), r"there\.gif exists already and is not overwritten"),
-        (("spiral", "--out", "film.avi"), r"pictures are written as \.mp4, \.gif or \.png; film\.avi ends in \.avi"),
+        (("spiral", "--out", "film.avi"), r"images are written as \.mp4, \.gif or \.png; film\.avi ends in \.avi"),
         (("spiral", "--out", "film"), "film ends in nothing"),
         (("spirall", "--out", "film.gif"), "unknown task 'spirall'; did you mean 'spiral'"),
         (("spiral", "--out", "film.gif", "--options", "colour=1"), "the task 'spiral' has no option 'colour'"),
@@ -267,7 +264,7 @@ def test_render_says_what_is_wrong(
 def test_a_wrong_suffix_is_found_before_anything_is_played(
     diffclone: Command, tmp_path: Path, drawn: list[int]
 ) -> None:
-    refused(diffclone("render", "spiral", "--out", tmp_path / "film.avi"), "pictures are written as")
+    refused(diffclone("render", "spiral", "--out", tmp_path / "film.avi"), "images are written as")
     assert drawn == []
 
 
@@ -277,75 +274,36 @@ def test_a_machine_that_cannot_draw_is_one_line(
     def fail(*_: object) -> None:
         raise OSError("no OpenGL")
 
-    monkeypatch.setattr("diffclone.tasks.simulation.mujoco.Renderer", fail)
+    monkeypatch.setattr("mujoco.Renderer", fail)
     refused(
-        diffclone("render", "spiral", "--out", tmp_path / "film.gif"), "MuJoCo cannot draw here .*(OSError|no screen)"
+        diffclone("render", "spiral", "--out", tmp_path / "film.gif"),
+        "MuJoCo cannot render here .*(OSError|no display)",
     )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_strip_shows_the_first_and_the_last(tmp_path: Path) -> None:
     pictures = [np.full((16, 16, 3), shade, dtype=np.uint8) for shade in range(0, 250, 25)]
-    write_pictures(tmp_path / "strip.png", pictures)
+    write_frames(tmp_path / "strip.png", pictures)
     assert imageio.imread(tmp_path / "strip.png")[0, ::16, 0].tolist() == [0, 75, 150, 225]
 
 
 # Experts.
 
 
-@pytest.fixture
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recipe of moments."""
-    recipe = replace(RECIPES["cheetah"], rows=8, horizon=16, batch=64, epochs=2, widths=(8,))
-    monkeypatch.setitem(RECIPES, "cheetah", recipe)
-
-
-@pytest.mark.usefixtures("brief")
-def test_train_an_expert_and_evaluate_it(diffclone: Command, tmp_path: Path) -> None:
-    path, records = tmp_path / "cheetah.safetensors", tmp_path / "records.jsonl"
-    answer = diffclone("expert", "train", "cheetah", "--steps", "200", "--out", path, "--json")
-    assert answer.code == 0, answer.err
-    told = json.loads(answer.out)
-    assert (told["out"], told["steps"]) == (str(path), 256)  # whole rounds
-    refused(diffclone("expert", "train", "cheetah", "--out", path), "exists already and is not overwritten")
-    flags = ("--weights", path, "--episodes", "2", "--options", "noise=0")
-    answer = diffclone("expert", "evaluate", "cheetah", *flags, "--out", records, "--json")
+def test_evaluate_an_expert_that_is_a_network(diffclone: Command, tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    weights = Path(str(importlib.resources.files("diffclone.assets") / "experts" / "hand-rotate.safetensors"))
+    flags = ("--weights", weights, "--episodes", "2", "--options", "noise=0")
+    answer = diffclone("expert", "evaluate", "hand-rotate", *flags, "--out", records, "--json")
     assert answer.code == 0, answer.err
     (record,) = Record.read_all(records)
     assert json.loads(answer.out)["results"] == record.results
     assert (record.kind, record.settings["expert"]) == ("expert", "NetworkExpert")
-    assert (record.results["task"], record.results["episodes"]) == ("cheetah", 2)
-    assert record.results["mean_length"] == 1000
-    table = diffclone("expert", "evaluate", "cheetah", *flags).out
-    assert f"{record.results['mean_return']:.0f}" in table
+    assert (record.results["task"], record.results["episodes"]) == ("hand-rotate", 2)
     demos = tmp_path / "mine.npz"
-    assert diffclone("collect", "cheetah", "--weights", path, "--episodes", "1", "--out", demos).code == 0
-    assert Demonstrations.load(demos).num_steps == 1000
-
-
-@pytest.mark.usefixtures("brief")
-def test_ctrl_c_keeps_what_was_learned(diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train = expert_training.train_expert
-
-    def interrupted(*arguments: Any, rounds: int = 1, **more: Any) -> Iterator[tuple[Report, Learner]]:
-        for count, found in enumerate(train(*arguments, **more)):
-            if count == rounds:
-                break
-            yield found
-        raise KeyboardInterrupt
-
-    def at_once(*arguments: Any, **more: Any) -> Iterator[tuple[Report, Learner]]:
-        return interrupted(*arguments, rounds=0, **more)
-
-    monkeypatch.setattr(expert_training, "train_expert", interrupted)
-    path = tmp_path / "cheetah.safetensors"
-    answer = diffclone("expert", "train", "cheetah", "--out", path)
-    assert answer.code == 0
-    assert f"wrote {path}. Next: diffclone expert evaluate cheetah --weights {path}" in answer.err
-    assert path.exists()
-    monkeypatch.setattr(expert_training, "train_expert", at_once)
-    assert diffclone("expert", "train", "cheetah", "--out", tmp_path / "none.safetensors").code == 130
-    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+    assert diffclone("collect", "hand-rotate", "--weights", weights, "--episodes", "1", "--out", demos).code == 0
+    assert Demonstrations.load(demos).num_episodes == 1
 
 
 def test_evaluate_an_expert_that_is_a_program(diffclone: Command) -> None:
@@ -361,11 +319,9 @@ def test_evaluate_an_expert_that_is_a_program(diffclone: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("train", "maze", "--out", "a.safetensors"), "'maze' is a program, not trained; trained are hand-rotate"),
-        (("train", "walker"), r"say where the weights go: --out FILE\.safetensors"),
-        (("train", "walker", "--out", "a.safetensors", "--steps", "0"), "steps must be at least 1; they are 0"),
-        (("train", "waker", "--out", "a.safetensors"), "unknown task 'waker'; did you mean 'walker'"),
-        (("evaluate", "spiral", "--episodes", "0"), "at least one episode must be played; 0 were asked for"),
+        (("train", "walker", "--out", "a.safetensors"), r"python -m scripts\.train_expert walker --out FILE"),
+        (("evaluate", "waker"), "unknown task 'waker'; did you mean 'walker'"),
+        (("evaluate", "spiral", "--episodes", "0"), "at least one episode must be run; 0 were requested"),
         (("evaluate", "spiral", "--options", "colour=1"), "the expert of 'spiral' has no option 'colour'"),
         (("evaluate", "walker", "--weights", "none.safetensors"), r"no such file: none\.safetensors"),
     ],

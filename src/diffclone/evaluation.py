@@ -1,5 +1,7 @@
-"""How good a policy is: every member on the same starts, all stepped together, every episode counted."""
+"""Evaluate a policy: all members on the same starts, stepped together, every episode counted."""
 
+import importlib.util
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,16 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from diffclone.errors import InvalidSettings
+from diffclone.errors import InvalidSettings, MissingPackage
 from diffclone.policy import Policy
+from diffclone.records import Record
 from diffclone.statistics import Interval, mean_interval
 from diffclone.tasks import TASKS, Task
+from diffclone.tasks.batch import START_SEEDS, Doubles, Flags, Rows, Starts
+from diffclone.tasks.experts import Episode, Expert, run_episode
 
-Starts = Literal["evaluation", "validation"]
 Protocol = Literal["fixed", "paper"]
-
-START_SEEDS: dict[Starts, int] = {"evaluation": 1_000_000, "validation": 2_000_000}
-"""Starts are numbered from here. Choices are made on validation starts; evaluation starts are for reporting."""
 
 PAPER_ENVIRONMENTS, PAPER_EPISODES = 10, 100
 
@@ -26,38 +27,39 @@ PAPER_ENVIRONMENTS, PAPER_EPISODES = 10, 100
 @final
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """One entry a member and an episode. Column j is the same start for every member (protocol "fixed")."""
+    """Outcomes, (members, episodes). With the protocol "fixed", a column is the same start for every member."""
 
-    success: npt.NDArray[np.bool_]
+    success: Flags
     length: npt.NDArray[np.int64]
-    returns: npt.NDArray[np.float64]
+    returns: Doubles
     task: str
     protocol: Protocol
     starts: Starts
     options: Mapping[str, Any]
-    """Of the environment, where they are not its own."""
+    """Options that were passed to the environment."""
     seconds: float
-    tells_success: bool = True
-    """Whether the environment says what a success is; if not, returns are all there is."""
+    reports_success: bool = True
+    """Whether the environment reports success; if not, only returns are known."""
 
     @property
     def success_rate(self) -> float:
-        """Over all members and episodes."""
+        """Success rate over all members and episodes."""
         return float(self.success.mean())
 
     @property
     def success_interval(self) -> Interval:
-        """95 %, over seeds and starts."""
+        """95 % interval over seeds and starts."""
         return mean_interval(self.success)
 
     @property
-    def member_success(self) -> npt.NDArray[np.float64]:
-        """The rate of each member."""
+    def member_success(self) -> Doubles:
+        """Success rate of each member."""
         return self.success.mean(1)
 
     def summary(self) -> dict[str, Any]:
-        """As a Record keeps it."""
-        spread = float(self.member_success.std(ddof=1)) if len(self.success) > 1 else None
+        """Return what a Record stores. `outcomes` has every episode, so that evaluations can be compared in pairs."""
+        known = self.reports_success
+        sd = float(self.member_success.std(ddof=1)) if len(self.success) > 1 else None
         return {
             "task": self.task,
             "protocol": self.protocol,
@@ -65,102 +67,164 @@ class Scores:
             "options": dict(self.options),
             "members": len(self.success),
             "episodes": int(self.success.shape[1]),
-            "success_rate": self.success_rate if self.tells_success else None,
-            "success_interval": list(self.success_interval) if self.tells_success else None,
-            "success_sd_over_members": spread if self.tells_success else None,
-            "member_success": self.member_success.tolist() if self.tells_success else None,
+            "success_rate": self.success_rate if known else None,
+            "success_interval": list(self.success_interval) if known else None,
+            "success_sd_over_members": sd if known else None,
+            "member_success": self.member_success.tolist() if known else None,
             "mean_length": float(self.length.mean()),
             "mean_return": float(self.returns.mean()),
             "return_interval": list(mean_interval(self.returns)),
             "member_return": self.returns.mean(1).tolist(),
             "episodes_per_second": self.success.size / self.seconds,
+            "outcomes": {
+                "success": ["".join("01"[s] for s in member) for member in self.success.tolist()] if known else None,
+                "returns": [[float(f"{value:.6g}") for value in member] for member in self.returns.tolist()],
+            },
         }
 
 
 def evaluate(
     policy: Policy,
-    task: str | Task,
+    task: str | Task | Callable[..., Any],
     *,
     episodes: int = 100,
     protocol: Protocol = "fixed",
     starts: Starts = "evaluation",
     progress: Callable[[int, int], None] = lambda done, total: None,
-    watch: Callable[[npt.NDArray[np.int64], npt.NDArray[np.float64]], None] = lambda rows, obs: None,
+    on_step: Callable[[Rows, Doubles, npt.NDArray[Any]], None] = lambda rows, obs, act: None,
     **options: Any,
 ) -> Scores:
-    """Play episodes.
+    """Run episodes with all members of a policy.
 
     Args:
-        policy: all its members play.
-        task: by name.
-        episodes: a member. (The paper's protocol always counts a hundred.)
-        protocol: "fixed": the same list of starts for every member and method, every episode counts.
-            "paper": ten environments a member, restarted as they end, until a hundred episodes have ended; those still
-            running are dropped, which favours short episodes, and here short ones are mostly successes.
-        starts: which list; choose settings on "validation".
-        progress: called with episodes done and episodes in all.
-        watch: called at every step with the rows playing (member · episodes + episode) and what they see.
-        options: of the task's environment.
+        policy: the policy.
+        task: a task or its name, a Gymnasium id (`module:id` imports the module first), or a function that makes a new
+            Gymnasium environment at each call.
+        episodes: number of episodes per member. The paper's protocol always counts a hundred.
+        protocol: "fixed": the same starts for every member and method, and every episode counts.
+            "paper": ten environments per member, restarted when an episode ends, until a hundred episodes have ended.
+            Episodes that still run are dropped, which favours short ones, and here most short ones are successes.
+        starts: which list of starts; choose settings on "validation".
+        progress: called with the number of episodes done and the total.
+        on_step: called before every step with the running episodes, numbered member · episodes + episode, their
+            observations and their actions.
+        options: passed to the environments, which are always closed.
     """
-    known = TASKS[task] if isinstance(task, str) else task
+    begun, members, fixed = time.monotonic(), len(policy), protocol == "fixed"
+    known = find_task(task, options)
+    options = known.check_options(options)
     if (policy.dims.obs, policy.dims.act) != (known.obs_size, known.act_size):
         raise InvalidSettings(
             f"the policy maps {policy.dims.obs} numbers to {policy.dims.act}; {known.name} gives {known.obs_size} "
             f"and takes {known.act_size}."
         )
     if episodes < 1:
-        raise InvalidSettings(f"at least one episode must be played; {episodes} were asked for.")
-    begun, members = time.monotonic(), len(policy)
-    columns, target = (episodes, episodes) if protocol == "fixed" else (PAPER_ENVIRONMENTS, PAPER_EPISODES)
-    env = known.make(members * columns, **options)
-    first = START_SEEDS[starts]
-    rngs = [np.random.default_rng(first + row % columns) for row in range(members * columns)]
-    env.reset(np.arange(members * columns), rngs)
-    steps = np.zeros(members * columns, dtype=np.int64)
-    returns = np.zeros(members * columns)
-    ended: list[list[tuple[bool, int, float]]] = [[] for _ in range(members)]
-    outcome = np.zeros((members, columns), dtype=[("success", "?"), ("length", "i8"), ("returns", "f8")])
-    playing = np.arange(members * columns)
-    finished = call = 0
-    while len(playing):
-        obs = env.observe(playing)
-        watch(playing, obs)
-        result = env.step(playing, _act(policy, playing, obs, columns, call))
-        call += 1
-        steps[playing] += 1
-        returns[playing] += result.reward
-        over = result.ended | (steps[playing] >= known.horizon)
-        for row, success in zip(playing[over], result.success[over], strict=True):
-            member, column = divmod(row, columns)
-            outcome[member, column] = (success, steps[row], returns[row])
-            ended[member].append((bool(success), int(steps[row]), float(returns[row])))
-            finished += 1
-        if protocol == "fixed":
-            playing = playing[~over]
+        raise InvalidSettings(f"at least one episode must be run; {episodes} were requested.")
+    columns = min(episodes, known.environments_per_member or episodes) if fixed else PAPER_ENVIRONMENTS
+    total = episodes if fixed else PAPER_EPISODES
+    outcome = np.zeros((members, total), dtype=[("success", "?"), ("length", "i8"), ("returns", "f8")])
+    active = np.arange(members * columns)
+    member, episode = np.divmod(active, columns)
+    steps, returns = np.zeros(len(active), dtype=np.int64), np.zeros(len(active))
+    started, finished = np.full(members, columns), np.zeros(members, dtype=np.int64)
+    rngs = [np.random.default_rng(START_SEEDS[starts] + k) for k in episode.tolist()]  # used by the paper's protocol
+
+    def reset(rows: Rows) -> None:
+        steps[rows], returns[rows] = 0, 0
+        if fixed:
+            env.reset_from_seeds(rows, (START_SEEDS[starts] + episode[rows]).tolist())
         else:
-            restart = playing[over]
-            env.reset(restart, [rngs[row] for row in restart])
-            steps[restart], returns[restart] = 0, 0
-            playing = playing[[len(ended[row // columns]) < target for row in playing]]
-        if over.any():
-            progress(min(finished, members * target), members * target)
-    env.close()
-    if protocol == "paper":
-        outcome = np.array([e[:target] for e in ended], dtype=outcome.dtype)
-    seconds = time.monotonic() - begun
-    return Scores(
-        outcome["success"], outcome["length"], outcome["returns"], known.name, protocol, starts, options, seconds
-    )
+            env.reset(rows, [rngs[row] for row in rows])
+
+    env = known.make(len(active), **options)
+    try:
+        reset(active)
+        call = 0
+        while len(active):
+            obs = env.observe(active)
+            act = _act(policy, member[active], obs, call)
+            on_step(member[active] * (total if fixed else columns) + episode[active], obs, act)
+            result = env.step(active, act)
+            call += 1
+            steps[active] += 1
+            returns[active] += result.reward
+            over = result.ended | (steps[active] >= known.horizon)
+            keep = ~over
+            for k in np.flatnonzero(over):
+                row, m = active[k], member[active[k]]
+                if (column := episode[row] if fixed else finished[m]) < total:
+                    outcome[m, column] = (result.success[k], steps[row], returns[row])
+                finished[m] += 1
+                if fixed and started[m] < total:
+                    keep[k], episode[row] = True, started[m]
+                    started[m] += 1
+            if not fixed:
+                keep = finished[member[active]] < total
+            restart, active = active[keep & over], active[keep]
+            if len(restart):
+                reset(restart)
+            if over.any():
+                progress(int(np.minimum(finished, total).sum()), members * total)
+    finally:
+        env.close()
+    seconds, known_success = time.monotonic() - begun, env.reports_success
+    tables = (outcome["success"], outcome["length"], outcome["returns"])
+    return Scores(*tables, known.name, protocol, starts, options, seconds, known_success)
 
 
-def _act(
-    policy: Policy, playing: npt.NDArray[np.int64], obs: npt.NDArray[np.float64], columns: int, call: int
-) -> npt.NDArray[Any]:
-    """One batched call for all members: rows are laid out as (members, most rows of a member)."""
-    member = playing // columns
+def find_task(task: str | Task | Callable[..., Any], options: Mapping[str, Any]) -> Task:
+    """Return the task, or a task for the Gymnasium environment."""
+    if isinstance(task, Task):
+        return task
+    if isinstance(task, str) and (task in TASKS or not is_environment_id(task)):
+        return TASKS[task]
+    if importlib.util.find_spec("gymnasium") is None:
+        raise MissingPackage("other environments need the package gymnasium. Try: pip install 'diffclone[tasks]'.")
+    from diffclone.tasks.gymnasium_batch import gymnasium_task
+
+    return gymnasium_task(task, **options)
+
+
+def is_environment_id(name: str) -> bool:
+    """Return whether this is a Gymnasium id: it has a version, a namespace or a module, or it is registered."""
+    if re.search(r"[/:]|-v\d+$", name):
+        return True
+    if importlib.util.find_spec("gymnasium") is None:
+        return False
+    import gymnasium
+
+    return name in gymnasium.registry
+
+
+def _act(policy: Policy, member: Rows, obs: Doubles, call: int) -> npt.NDArray[Any]:
+    """Call the policy once for all members: rows are arranged as (members, most rows of a member)."""
     counts = np.bincount(member, minlength=len(policy))
-    place = np.arange(len(playing)) - np.repeat(np.cumsum(counts) - counts, counts)
+    place = np.arange(len(member)) - np.repeat(np.cumsum(counts) - counts, counts)
     padded = np.zeros((len(policy), counts.max(), obs.shape[1]), dtype=np.float32)
     padded[member, place] = obs
     act = policy.act(torch.from_numpy(padded).to(policy.device, policy.normaliser.obs_mean.dtype), call)
     return act.cpu().numpy()[member, place]
+
+
+def evaluate_expert(
+    task: Task,
+    expert: Expert,
+    episodes: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Record:
+    """Run an expert on the evaluation starts, in the environment that policies are evaluated in."""
+    if episodes < 1:
+        raise InvalidSettings(f"at least one episode must be run; {episodes} were requested.")
+    begun, done = time.monotonic(), list[Episode]()
+    env = task.make(1)
+    expert.set_environment(env)
+    try:
+        for k in range(episodes):
+            done.append(run_episode(env, expert, np.random.default_rng(START_SEEDS["evaluation"] + k), task.horizon))
+            progress(k + 1, episodes)
+    finally:
+        env.close()
+    success, length, returns = np.array([(e.success, len(e.act), e.returns) for e in done]).T[:, None]
+    tables, seconds = (success.astype(np.bool_), length.astype(np.int64), returns), time.monotonic() - begun
+    scores = Scores(*tables, task.name, "fixed", "evaluation", {}, seconds, env.reports_success)
+    return Record("expert", {"expert": type(expert).__name__}, [], {}, scores.summary(), "cpu", seconds)

@@ -92,7 +92,7 @@ class Calibrate:
     def on_rollouts(self, run: Run, env: str) -> Monitor:
         """Calibrate on successful episodes in a task."""
         task = TASKS[env]
-        options = task.check(parse_options(self.options))
+        options = task.check_options(parse_options(self.options))
         with bars() as show:
             return calibrate_on_rollouts(
                 run,

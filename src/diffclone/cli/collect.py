@@ -31,7 +31,7 @@ class Collect:
 
     def run(self) -> None:
         """Do it."""
-        from diffclone.tasks.expert import collect
+        from diffclone.tasks.experts import collect
 
         task = TASKS[self.task]
         refuse_existing(self.out)

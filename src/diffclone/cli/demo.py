@@ -78,7 +78,7 @@ class Watcher:
         self.episodes = episodes
         self.paths: list[list[npt.NDArray[np.float64]]] = [[] for _ in range(episodes)]
 
-    def __call__(self, rows: npt.NDArray[np.int64], obs: npt.NDArray[np.float64]) -> None:
+    def __call__(self, rows: npt.NDArray[np.int64], obs: npt.NDArray[np.float64], act: npt.NDArray[Any]) -> None:
         """Called at every step."""
         for row, seen in zip(rows, obs, strict=True):
             if row < self.episodes:
@@ -119,7 +119,7 @@ def run_demo(
             TASK,
             episodes=episodes,
             progress=lambda done, total, name=name: show.update(f"{name.upper()}: playing", done, total),
-            watch=watched[name],
+            on_step=watched[name],
         )
         records.append(record_evaluation(runs[name], policy, scores[name]))
     result = summarise(scores, quick=quick)

@@ -89,13 +89,8 @@ class Evaluate:
             def progress(done: int, total: int) -> None:
                 show.update(f"playing {task}", done, total)
 
-            if self.env is not None:
-                from diffclone.tasks.environments import evaluate_gymnasium
-
-                if self.protocol == "paper":
-                    raise InvalidSettings("--protocol paper is for bundled tasks; --env counts every episode.")
-                count, starts = self.episodes, self.starts
-                return evaluate_gymnasium(policy, self.env, episodes=count, starts=starts, progress=progress, **options)
+            if self.env is not None and self.protocol == "paper":
+                raise InvalidSettings("--protocol paper is for bundled tasks; --env counts every episode.")
             return evaluate(
                 policy,
                 task,
@@ -103,13 +98,13 @@ class Evaluate:
                 protocol=self.protocol,
                 starts=self.starts,
                 progress=progress,
-                **TASKS[task].check(options),
+                **options,
             )
 
 
 def metric(scores: Scores) -> str:
     """What is reported: success where there is such a thing, else the return."""
-    return TASKS[scores.task].metric if scores.task in TASKS else "success" if scores.tells_success else "return"
+    return TASKS[scores.task].metric if scores.task in TASKS else "success" if scores.reports_success else "return"
 
 
 def score_cells(scores: Scores, members: list[int]) -> list[str]:

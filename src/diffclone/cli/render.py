@@ -33,7 +33,7 @@ class Render:
     def run(self) -> None:
         """Do it."""
         from diffclone.deploy.pretrained import pretrained
-        from diffclone.tasks.rendering import check_suffix, film, write_pictures
+        from diffclone.tasks.rendering import check_suffix, render_episode, write_frames
         from diffclone.training.runs import Run
 
         task = TASKS[self.task]
@@ -45,8 +45,8 @@ class Render:
             policy = None if self.policy == "expert" else Run(Path(self.policy)).policy()
         if policy is not None and not 0 <= self.member < len(policy):
             raise InvalidSettings(f"{self.policy} has members 0 … {len(policy) - 1}; {self.member} was asked for.")
-        options = task.check(parse_options(self.options))
-        shot = film(
+        options = task.check_options(parse_options(self.options))
+        shot = render_episode(
             task,
             None if policy is None else policy[self.member],
             start=self.start,
@@ -54,6 +54,6 @@ class Render:
         )
         if self.steps is not None and self.steps < 1:
             raise InvalidSettings(f"at least one step must be shown; {self.steps} were asked for.")
-        write_pictures(self.out, shot.pictures[: None if self.steps is None else self.steps + 1])
+        write_frames(self.out, shot.frames[: None if self.steps is None else self.steps + 1])
         solved = f", {'solved' if shot.success else 'not solved'}" if task.metric == "success" else ""
-        print_message(f"wrote {self.out}: {len(shot.pictures) - 1} steps, return {shot.returns:.1f}{solved}")
+        print_message(f"wrote {self.out}: {len(shot.frames) - 1} steps, return {shot.returns:.1f}{solved}")

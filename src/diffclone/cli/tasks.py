@@ -8,7 +8,7 @@ from diffclone.cli.console import percent, print_json, print_message, print_tabl
 from diffclone.experiments import printed_expert
 from diffclone.records import Record
 from diffclone.tasks import TASKS, Task
-from diffclone.tasks.expert_scores import BUNDLED
+from diffclone.tasks.experts import EXPERT_RECORDS
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Tasks:
 
     def run(self) -> None:
         """Do it."""
-        scores = {record.results["task"]: record.results for record in Record.read_all(BUNDLED)}
+        scores = {record.results["task"]: record.results for record in Record.read_all(EXPERT_RECORDS)}
         rows: list[dict[str, Any]] = []
         for task in TASKS.values():
             demos = task.demonstrations()

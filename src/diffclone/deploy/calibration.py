@@ -17,7 +17,6 @@ from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from diffclone.data import Demonstrations
 from diffclone.deploy.monitor import Calibration, Monitor, judging_parts
@@ -94,12 +93,10 @@ def collect_rollouts(
         raise InvalidSettings(f"this policy has {len(policy)} members; choose one: policy[0].")
     recorded: list[tuple[npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[Any]]] = []
 
-    def record(rows: npt.NDArray[np.int64], obs: npt.NDArray[np.float64]) -> None:
-        # The same call number and rows as in `evaluate`, so the actions are the same, also if the method samples them.
-        x = torch.from_numpy(obs.astype(np.float32))[None].to(policy.device, policy.normaliser.obs_mean.dtype)
-        recorded.append((rows.copy(), obs.astype(np.float32), policy.act(x, len(recorded))[0].cpu().numpy()))
+    def record(rows: npt.NDArray[np.int64], obs: npt.NDArray[np.float64], act: npt.NDArray[Any]) -> None:
+        recorded.append((rows, obs.astype(np.float32), act))
 
-    scores = evaluate(policy, task, episodes=episodes, starts=starts, progress=progress, watch=record, **options)
+    scores = evaluate(policy, task, episodes=episodes, starts=starts, progress=progress, on_step=record, **options)
     rows, obs, act = (np.concatenate(column) for column in zip(*recorded, strict=True))
     order = rows.argsort(kind="stable")
     meta = {"task": task, "starts": starts, "options": dict(options)}

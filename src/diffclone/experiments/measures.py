@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,13 +76,13 @@ def trajectories(subject: Subject) -> Measured:
     count = 2 if subject.quick else PATHS
     seen: list[list[npt.NDArray[np.float64]]] = [[] for _ in range(count)]
 
-    def watch(rows: npt.NDArray[np.int64], obs: npt.NDArray[np.float64]) -> None:
+    def on_step(rows: npt.NDArray[np.int64], obs: npt.NDArray[np.float64], act: npt.NDArray[Any]) -> None:
         for row, now in zip(rows, obs, strict=True):
             seen[row].append(now[:2].copy())
 
     member = subject.policy[subject.members[0]]
     options = subject.settings.get("options", {})
-    scores = evaluate(member, subject.task, episodes=count, watch=watch, progress=subject.progress, **options)
+    scores = evaluate(member, subject.task, episodes=count, on_step=on_step, progress=subject.progress, **options)
     return Measured({"paths": [rounded(path, 3) for path in seen], "success": scores.success[0].tolist()})
 
 

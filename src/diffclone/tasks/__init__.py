@@ -1,23 +1,37 @@
-"""The paper's tasks, blind to learning. One file each, one line here. MuJoCo is imported when a task is made."""
+"""The paper's tasks. Each is one file; MuJoCo is imported when a task's environments are made."""
+
+import importlib.util
+from collections.abc import Iterable
 
 from diffclone.registry import Registry
-from diffclone.tasks.ant_reach_spec import ANT_REACH
-from diffclone.tasks.car_racing_spec import CAR_RACING
-from diffclone.tasks.cheetah_spec import CHEETAH
-from diffclone.tasks.fetch_pick_spec import FETCH_PICK
-from diffclone.tasks.hand_rotate_spec import HAND_ROTATE
-from diffclone.tasks.maze_spec import MAZE
-from diffclone.tasks.spec import Task, register_with_gymnasium
-from diffclone.tasks.spiral_spec import SPIRAL
-from diffclone.tasks.walker_spec import WALKER
+from diffclone.tasks.ant_reach import ANT_REACH
+from diffclone.tasks.car_racing import CAR_RACING
+from diffclone.tasks.cheetah import CHEETAH
+from diffclone.tasks.fetch_pick import FETCH_PICK
+from diffclone.tasks.hand_rotate import HAND_ROTATE
+from diffclone.tasks.maze import MAZE
+from diffclone.tasks.spiral import SPIRAL
+from diffclone.tasks.task import Task
+from diffclone.tasks.walker import WALKER
 
+BUNDLED = (MAZE, FETCH_PICK, HAND_ROTATE, CHEETAH, WALKER, ANT_REACH, CAR_RACING, SPIRAL)
 TASKS: Registry[Task] = Registry(
-    "task",
-    {task.name: task for task in (MAZE, FETCH_PICK, HAND_ROTATE, CHEETAH, WALKER, ANT_REACH, CAR_RACING, SPIRAL)},
-    group="diffclone.tasks",
-    instance_of=Task,
+    "task", {task.name: task for task in BUNDLED}, group="diffclone.tasks", instance_of=Task
 )
 
-register_with_gymnasium(TASKS)
 
-__all__ = ["TASKS", "Task"]
+def register_with_gymnasium(tasks: Iterable[Task]) -> None:
+    """Make registered tasks available to `gymnasium.make`, if Gymnasium is installed."""
+    if importlib.util.find_spec("gymnasium") is None:
+        return
+    from gymnasium.envs.registration import register
+
+    for task in tasks:
+        if task.gymnasium_id is not None:
+            entry_point, arguments = "diffclone.tasks.environment:TaskEnv", {"task": task.name}
+            register(task.gymnasium_id, entry_point, max_episode_steps=task.horizon, kwargs=arguments)
+
+
+register_with_gymnasium(BUNDLED)
+
+__all__ = ["TASKS", "Task", "register_with_gymnasium"]

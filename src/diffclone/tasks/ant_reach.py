@@ -2,11 +2,13 @@
 
     observation (42)   height; torso quaternion (4); hip and ankle of each leg (8); the goal body's pose (7);
                        torso velocity (6); joint velocities (8); the goal body's velocity (6); goal − torso in x, y
-    action (8)         torques, in [−1, 1]; larger ones are cut by the motors
-    success            within 0.5 m of the goal at any step; an episode always lasts fifty steps, as released
+    action (8)         torques, in [−1, 1]; the motors clip larger ones
+    success            within 0.5 m of the goal at any step; an episode always has fifty steps, as in the released code
 
-The goal is a body of its own, half in the ground at the start: it pops up and settles while the ant sets off, and its
-motion is in the observation. It is kept, so that observations mean what they mean in the original.
+The goal is a body that starts partly inside the ground: it is pushed out and settles while the ant starts to walk, and
+its motion is part of the observation. This is kept so that observations mean the same as in the original.
+
+The expert is a network; its demonstrations start without noise and last fifty steps.
 """
 
 import math
@@ -16,19 +18,20 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from diffclone.errors import InvalidSettings
-from diffclone.tasks.batch import BatchEnv, Doubles, Outcome, Picture, Rows
-from diffclone.tasks.simulation import Camera, Simulation
-from diffclone.tasks.single import SingleEnv
+from diffclone.tasks.batch import Doubles, Image, Outcome, Rows
+from diffclone.tasks.experts import network_expert
+from diffclone.tasks.mujoco import Camera, MujocoBatch
+from diffclone.tasks.options import check_not_negative
+from diffclone.tasks.task import Task
 
 SUBSTEPS = 5
 RADIUS = 5.0
-REACHED = 0.5
+SUCCESS_DISTANCE = 0.5
 ACTION_COST = 0.005
 SPEED_NOISE = 0.005
 START = (0, 0, 0.55, 1, 0, 0, 0, 0, 1, 0, -1, 0, -1, 0, 1, 0.15, 0.15, 0.15, 1, 1, 0, 0)
-"""Torso, joints, goal body. (The goal's quaternion is not of length one; MuJoCo makes it so at the first step.)"""
-GOAL_PLACE = slice(15, 17)
+"""Torso, joints, goal body. MuJoCo normalises the goal's quaternion at the first step."""
+GOAL_POSITION = slice(15, 17)
 
 LEG = """
       <body name="leg {k}">
@@ -43,9 +46,9 @@ LEG = """
         </body>
       </body>"""
 LEGS = ((0.2, 0.2, -1, 30, 70), (-0.2, 0.2, 1, -70, -30), (-0.2, -0.2, -1, -70, -30), (0.2, -0.2, 1, 30, 70))
-"""Where each leg goes, its ankle's axis and range."""
-MOTORS = (4, 1, 2, 3)
-"""Legs in the order of the action, a hip and an ankle each."""
+"""Direction of each leg, and axis and range of its ankle."""
+MOTOR_ORDER = (4, 1, 2, 3)
+"""Order of the legs in the action; each has a hip and an ankle."""
 XML = """
 <mujoco model="ant reach">
   <compiler angle="degree" inertiafromgeom="true" autolimits="false"/>
@@ -82,85 +85,82 @@ CAMERA = Camera(lookat=(0.0, 2.4, 0.0), distance=11.0, azimuth=90.0, elevation=-
 
 
 def model_xml() -> str:
-    """Ant, goal, floor."""
+    """Return the model of ant, goal and floor."""
     legs = (
         LEG.format(k=k, x=x, y=y, fx=2 * x, fy=2 * y, axis=axis, low=low, high=high)
         for k, (x, y, axis, low, high) in enumerate(LEGS, start=1)
     )
     motors = (
         f'\n    <motor joint="{joint} {k}" gear="150" ctrllimited="true" ctrlrange="-1 1"/>'
-        for k in MOTORS
+        for k in MOTOR_ORDER
         for joint in ("hip", "ankle")
     )
     return XML.format(legs="".join(legs), motors="".join(motors))
 
 
 @final
-class AntReachBatch(BatchEnv):
+class AntReachBatch(MujocoBatch):
     """Many ants."""
 
     def __init__(self, count: int, *, start_noise: float = 0.01, end_on_success: bool = False):
         """Make `count` ants.
 
         Args:
-            count: rows.
-            start_noise: positions at the start are off by up to this, uniformly. Demonstrations have 0.
-            end_on_success: the paper's text ends an episode at the goal, the released code does not.
+            count: number of rows.
+            start_noise: half width of the uniform noise of starting positions. Demonstrations have 0.
+            end_on_success: whether success ends the episode (paper's text) or not (released code).
         """
-        if not start_noise >= 0:
-            raise InvalidSettings(f"noise must not be negative; it is {start_noise}.")
-        self.count = count
-        self.act_low, self.act_high = -np.ones(8), np.ones(8)
+        check_not_negative(start_noise=start_noise)
+        super().__init__(model_xml(), count, act_size=8, rows_per_thread=2)
         self.start_noise, self.end_on_success = start_noise, end_on_success
-        self.simulation = Simulation(model_xml(), count, rows_a_thread=2)
         self.goals = np.zeros((count, 2))
-        self.solved = np.zeros(count, dtype=np.bool_)
 
     def reset(self, rows: Rows, rngs: Sequence[np.random.Generator]) -> None:
-        """Near the starting pose, with a goal somewhere on the half circle."""
+        """Start near the initial pose, with a goal on the half circle."""
         sim = self.simulation
         for row, rng in zip(rows, rngs, strict=True):
             angle = rng.uniform(0, math.pi)
             self.goals[row] = RADIUS * math.cos(angle), RADIUS * math.sin(angle)
             sim.states[row] = 0
             sim.positions[row] = np.array(START) + self.start_noise * rng.uniform(-1, 1, len(START))
-            sim.positions[row, GOAL_PLACE] = self.goals[row]
+            sim.positions[row, GOAL_POSITION] = self.goals[row]
             sim.velocities[row] = SPEED_NOISE * rng.uniform(-1, 1, sim.velocities.shape[1])
         self.solved[rows] = False
 
     def step(self, rows: Rows, act: npt.NDArray[Any]) -> Outcome:
-        """Hold the torques; the reward is nearness to the goal less a cost of the action."""
+        """Hold the torques; the reward is high near the goal, minus a cost of the action."""
         act = np.asarray(act, dtype=np.float64)
         self.simulation.advance(rows, act, SUBSTEPS)
-        distance = np.linalg.norm(self.towards(rows), axis=1)
-        self.solved[rows] |= distance < REACHED
+        distance = np.linalg.norm(self.goal_offsets(rows), axis=1)
+        self.solved[rows] |= distance < SUCCESS_DISTANCE
         reward = 1 - distance / RADIUS - ACTION_COST * np.square(act).sum(1)
         return Outcome(reward, self.solved[rows], self.solved[rows] & self.end_on_success)
 
-    def towards(self, rows: Rows) -> Doubles:
-        """From torso to goal."""
+    def goal_offsets(self, rows: Rows) -> Doubles:
+        """Return goal − torso in x, y."""
         return self.goals[rows] - self.simulation.positions[rows, :2]
 
     def observe(self, rows: Rows) -> Doubles:
-        """All positions but the torso's own in the plane, all velocities, the way to the goal."""
+        """Return all positions except the torso's x and y, all velocities, and goal − torso."""
         sim = self.simulation
-        return np.concatenate([sim.positions[rows, 2:], sim.velocities[rows], self.towards(rows)], axis=1)
+        return np.concatenate([sim.positions[rows, 2:], sim.velocities[rows], self.goal_offsets(rows)], axis=1)
 
-    def render(self, row: int) -> Picture:
-        """The half circle from behind."""
-        return self.simulation.picture(row, CAMERA)
-
-    def close(self) -> None:
-        """End the threads."""
-        self.simulation.close()
+    def render(self, row: int) -> Image:
+        """Return a view of the half circle from behind."""
+        return self.simulation.render(row, CAMERA)
 
 
-make_batch = AntReachBatch
-
-
-@final
-class AntReachEnv(SingleEnv):
-    """One ant with Gymnasium's interface."""
-
-    batch_type = AntReachBatch
-    obs_size = 42
+ANT_REACH = Task(
+    name="ant-reach",
+    gymnasium_id="diffclone/AntReach-v0",
+    summary="A four-legged ant walks to a goal on a half circle.",
+    obs_size=42,
+    act_size=8,
+    horizon=50,
+    metric="success",
+    make_batch=AntReachBatch,
+    make_expert=network_expert(
+        "ant-reach", horizon=50, noise=0.5, only_successful=True, env_options={"start_noise": 0.0}
+    ),
+    episodes=500,
+)

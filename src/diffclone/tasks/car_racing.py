@@ -1,20 +1,25 @@
-"""CarRacing: a car is driven once round a random track. The world, its picture and its rewards are Gymnasium's own.
+"""CarRacing: a car is driven one lap on a random track. Physics, images and rewards are Gymnasium's.
 
-    observation (8192)   two frames of 64 × 64, the previous one and the present one, in whole greys of 0 … 255
+    observation (8192)   two frames of 64 × 64, the previous and the current one, as whole grey values 0 … 255
     action (3)           steering in [−1, 1], gas in [0, 1], brake in [0, 1]
-    reward               1000 / tiles for each tile of road first touched, −0.1 for each of Gymnasium's steps; −100
-                         instead for leaving the field
-    success              the lap is complete, with at least 95 % of the tiles touched; it ends the episode
+    reward               1000 / tiles for each tile of road touched for the first time, −0.1 for each of Gymnasium's
+                         steps; −100 instead for leaving the field
+    success              the lap is complete, with at least 95 % of the tiles touched; ends the episode
 
-An action is held for two of Gymnasium's steps. The paper does not say so, but its laps of 365 actions would otherwise
-mean 140 units a second on average, twice what we could make the car hold; with it, they are a good driver's.
+An action is held for two of Gymnasium's steps. The paper does not say so, but its laps have 365 actions, which at one
+step per action would be 140 units of length per second on average, twice what our expert can hold; at two steps per
+action they correspond to a good driver.
 
-A frame is Gymnasium's picture of 96 × 96, the whole of it, made grey and smaller:
+The expert follows a smoothed centre line at the speed that the bends ahead allow, with Gaussian noise in the steering:
 
-    y = (299 R + 587 G + 114 B) / 1000          luma
-    p = mean of y over the pixel's area         1.5 × 1.5 pixels of the picture
+    w_i    = the centre line, averaged over seven tiles                            the line to drive
+    v_i²   = min(v_max², a_side / κ_i, v_{i+1}² + 2 a_brake ‖w_{i+1} − w_i‖)       as fast as grip and brakes allow
+    steer  = −0.8 φ + 0.03 ω + σ ε                                                 φ the angle to a point of it ahead
+    gas    = 0.1 (v − ‖ẋ‖) (1 − 2 |steer|)                                         gas in a bend makes this car spin
+    brake  = 0.05 (‖ẋ‖ − v − 1)
 
-Both are done in whole numbers and rounded once, so that a row's frame is the same whatever stands beside it.
+κ is the curvature of the line, ω the car's angular velocity, ε ~ N(0, 1); each control is clipped to its range. The
+constants make a lap take about as many actions as the paper's, 365.
 """
 
 import math
@@ -25,203 +30,179 @@ from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.error import DependencyNotInstalled
 
-from diffclone.errors import InvalidSettings, MissingPackage
-from diffclone.tasks.batch import BatchEnv, Doubles, Outcome, Picture, Rows
+from diffclone.errors import InvalidSettings
+from diffclone.tasks.batch import BatchEnv, Doubles, Image, Outcome, Rows
+from diffclone.tasks.experts import Expert
 from diffclone.tasks.processes import Processes
-from diffclone.tasks.single import SingleEnv
-
-os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # pygame greets on standard output
-try:
-    from gymnasium.envs.box2d import car_racing
-except (ImportError, DependencyNotInstalled):
-    raise MissingPackage(
-        "the task 'car-racing' needs Box2D and pygame, which are not installed. Try: pip install 'diffclone[tasks]'."
-    ) from None
-
-SIZE = 64
-"""Pixels along a side of a frame."""
-LUMA = np.array([299, 587, 114])
-SEEN = math.hypot(car_racing.WINDOW_W / 2, car_racing.WINDOW_H * 3 / 4)
-"""Pixels of Gymnasium's canvas between the car and the farthest corner."""
-LARGEST = car_racing.GRASS_DIM * math.sqrt(2)
-"""The longest line within a patch of grass; a tile of road has none longer."""
-PICTURE = (car_racing.STATE_H, car_racing.STATE_W, 3)
-GRASS = car_racing.GRASS_DIM * np.array(
-    [[(x + 1, y), (x, y), (x, y + 1), (x + 1, y + 1)] for x in range(-20, 20, 2) for y in range(-20, 20, 2)]
-)
-"""The lighter patches of the field, by their corners."""
-
-
-def shrink(pictures: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Frames (rows, 64, 64) of pictures (rows, 96, 96, 3)."""
-    y = pictures.astype(np.int64) @ LUMA
-    for axis in (1, 2):
-        # Three pixels a, b, c become two: of areas a + b / 2 and b / 2 + c.
-        a, b, c = (y.take(range(k, y.shape[axis], 3), axis) for k in range(3))
-        halves = np.stack([2 * a + b, b + 2 * c], axis + 1)
-        y = halves.reshape(*y.shape[:axis], SIZE, *y.shape[axis + 1 :])
-    whole = 9 * int(LUMA.sum())
-    return ((y + whole // 2) // whole).astype(np.uint8)
-
-
-@final
-class Race(car_racing.CarRacing):
-    """Gymnasium's environment, which spends most of its time on what is not seen; this does not."""
-
-    seen = True
-
-    def hold(self, action: npt.NDArray[np.float64], repeat: int) -> tuple[Picture, float, bool, bool]:
-        """Some steps with one action: what is seen after the last, the reward, whether it ended, and with a lap."""
-        total, ended, info = 0.0, False, dict[str, Any]()
-        for left in reversed(range(repeat)):
-            self.seen = left == 0
-            _, reward, ended, _, info = self.step(action)
-            total += reward
-            if ended:
-                break
-        if not self.seen:
-            self.seen = True
-            self.state = self._render("state_pixels")
-        return _picture(self.state), total, ended, info.get("lap_finished", False)
-
-    def _render(self, mode: str) -> Any:
-        return super()._render(mode) if self.seen else None
-
-    def _create_track(self) -> bool:
-        made = super()._create_track()
-        self.corners = np.array([polygon[0] for polygon, _ in self.road_poly])
-        return made
-
-    def _render_road(self, zoom: float, translation: tuple[float, float], angle: float) -> None:
-        centre, reach = np.array(self.hull.position), SEEN / zoom + LARGEST
-        end = car_racing.PLAYFIELD
-        field = [(end, end), (end, -end), (-end, -end), (-end, end)]
-        self._draw_colored_polygon(self.surf, field, self.bg_color, zoom, translation, angle, clip=False)
-        for k in np.flatnonzero(np.linalg.norm(GRASS[:, 0] - centre, axis=1) < reach):
-            self._draw_colored_polygon(self.surf, GRASS[k], self.grass_color, zoom, translation, angle)
-        for k in np.flatnonzero(np.linalg.norm(self.corners - centre, axis=1) < reach):
-            polygon, colour = self.road_poly[k]
-            self._draw_colored_polygon(self.surf, polygon, [int(c) for c in colour], zoom, translation, angle)
-
-    @property
-    def hull(self) -> Any:
-        """The car's body."""
-        assert self.car is not None
-        return self.car.hull
-
-    def picture(self) -> Picture:
-        """The episode as Gymnasium would show it in a film, with skid marks."""
-        return _picture(self._render("rgb_array"))
-
-
-def _picture(rendered: Any) -> Picture:
-    """Gymnasium's types allow for a renderer that gives no array."""
-    return rendered
-
-
-@final
-class Races:
-    """The worlds of some rows."""
-
-    def __init__(self, repeat: int):
-        self.repeat = repeat
-        self.of: dict[int, Race] = {}
-
-    def reset(self, rows: Rows, seeds: npt.NDArray[np.int64]) -> tuple[npt.NDArray[Any], ...]:
-        """First frames. A new world each, so that nothing of an earlier episode can matter."""
-        pictures = np.zeros((len(rows), *PICTURE), dtype=np.uint8)
-        for place, row in enumerate(rows.tolist()):
-            self.of[row] = Race()
-            pictures[place] = _picture(self.of[row].reset(seed=int(seeds[place]))[0])
-        return (shrink(pictures),)
-
-    def step(self, rows: Rows, act: Doubles) -> tuple[npt.NDArray[Any], ...]:
-        """Frames, rewards, ends and laps."""
-        pictures, reward = np.zeros((len(rows), *PICTURE), dtype=np.uint8), np.zeros(len(rows))
-        ended, lap = np.zeros((2, len(rows)), dtype=np.bool_)
-        for place, row in enumerate(rows.tolist()):
-            pictures[place], reward[place], ended[place], lap[place] = self.of[row].hold(act[place], self.repeat)
-        return shrink(pictures), reward, ended, lap
-
-    def render(self, rows: Rows) -> tuple[npt.NDArray[Any], ...]:
-        """Larger pictures."""
-        shape = (len(rows), car_racing.VIDEO_H, car_racing.VIDEO_W, 3)
-        return (np.array([self.of[row].picture() for row in rows.tolist()], dtype=np.uint8).reshape(shape),)
+from diffclone.tasks.task import Task
 
 
 @final
 class CarRacingBatch(BatchEnv):
-    """Many cars, each on a track of its own."""
+    """Many cars, each on its own track."""
 
     def __init__(self, count: int, *, repeat: int = 2, processes: int | None = None):
-        """Make `count` rows; a row's world is made when the row is reset.
+        """Make `count` rows; a row's race is created when the row is reset.
 
         Args:
-            count: rows.
-            repeat: steps of Gymnasium's environment that an action is held for.
-            processes: that share the rows; by default as many as there are cores, and one for few rows.
+            count: number of rows.
+            repeat: number of Gymnasium's steps for which an action is held.
+            processes: number of processes that share the rows; by default one per core, and one for few rows.
         """
         if repeat < 1:
             raise InvalidSettings(f"an action must be held for at least one step; repeat is {repeat}.")
+        from diffclone.tasks.car_racing_simulation import FRAME_SIZE, Races
+
         self.count = count
         self.act_low, self.act_high = np.array([-1.0, 0.0, 0.0]), np.ones(3)
         self.races = Races(repeat)
-        self.pool = Processes(self.races, sensible_processes(count) if processes is None else processes)
-        self.frames = np.zeros((count, 2, SIZE, SIZE), dtype=np.uint8)
+        self.pool = Processes(self.races, default_processes(count) if processes is None else processes)
+        self.frames = np.zeros((count, 2, FRAME_SIZE, FRAME_SIZE), dtype=np.uint8)
         self.solved, self.returns = np.zeros(count, dtype=np.bool_), np.zeros(count)
 
     def reset(self, rows: Rows, rngs: Sequence[np.random.Generator]) -> None:
-        """A new track each; there is no previous frame yet, so both are the first."""
+        """Start on a new track. There is no previous frame yet, so both are the first."""
         seeds = np.array([rng.integers(2**31) for rng in rngs], dtype=np.int64)
         (first,) = self.pool.call("reset", rows, seeds)
         self.frames[rows] = first[:, None]
         self.solved[rows], self.returns[rows] = False, 0
 
     def step(self, rows: Rows, act: npt.NDArray[Any]) -> Outcome:
-        """Drive on; each row's world moves by itself."""
-        chosen = np.clip(act, self.act_low, self.act_high).astype(np.float64)
-        frames, reward, ended, lap = self.pool.call("step", rows, chosen)
+        """Drive on."""
+        clipped = np.clip(act, self.act_low, self.act_high).astype(np.float64)
+        frames, reward, ended, lap = self.pool.call("step", rows, clipped)
         self.frames[rows] = np.stack([self.frames[rows, 1], frames], 1)
         self.solved[rows] |= lap
         self.returns[rows] += reward
         return Outcome(reward, self.solved[rows], ended)
 
     def observe(self, rows: Rows) -> Doubles:
-        """Both frames, the previous one first."""
-        return self.frames[rows].reshape(len(rows), 2 * SIZE**2).astype(np.float64)
+        """Return both frames, the previous one first."""
+        return self.frames[rows].reshape(len(rows), self.frames[0].size).astype(np.float64)
 
     def track(self, row: int) -> Doubles:
-        """The centre line of a row's track, (tiles, 2), closed, in the order of driving. (Only in one process.)"""
-        return np.array(self.races.of[row].track)[:, 2:]
+        """Return the closed centre line of a row's track, (tiles, 2), in driving order. Needs a single process."""
+        return np.array(self.races.by_row[row].track)[:, 2:]
 
     def car(self, row: int) -> tuple[Doubles, float, float, float]:
-        """Where a row's car is and points to (0 along x), its speed and how fast it turns. (Only in one process.)"""
-        hull = self.races.of[row].hull
+        """Return a car's position, heading (0 along x), speed and angular velocity. Needs a single process."""
+        hull = self.races.by_row[row].hull
         return np.array(hull.position), hull.angle + math.pi / 2, math.hypot(*hull.linearVelocity), hull.angularVelocity
 
-    def render(self, row: int) -> Picture:
-        """A larger picture of an episode, (400, 600, 3); no display is needed."""
+    def render(self, row: int) -> Image:
+        """Return a large image, (400, 600, 3). It needs no display."""
         return self.pool.call("render", np.array([row]))[0][0]
 
     def close(self) -> None:
-        """End the processes, and let the worlds go."""
+        """End the processes and delete the races."""
         self.pool.close()
-        self.races.of.clear()
+        self.races.by_row.clear()
 
 
-def sensible_processes(count: int) -> int:
-    """One for few rows, and where forking is not the custom; else as many as there are cores for eight rows each."""
+def default_processes(count: int) -> int:
+    """Return one process per eight rows, at most one per core; a single one where processes are not forked."""
     return max(1, min(count // 8, len(os.sched_getaffinity(0)))) if sys.platform == "linux" else 1
 
 
-make_batch = CarRacingBatch
+TOP_SPEED, SIDE, BRAKE = 78.0, 200.0, 90.0
+"""v_max, a_side, a_brake, in the simulation's units and seconds."""
+SMOOTH = 3
+"""Number of tiles on either side over which a point of the line is averaged."""
+TILE = 3.5
+"""Length of a tile."""
+AHEAD, AHEAD_SECONDS = 6.0, 0.2
+"""The car steers towards a point ahead: at this distance plus this time at its speed."""
+REACTION_SECONDS = 0.05
+"""The target speed is that of the point this far ahead in time."""
+MAX_BRAKE = 0.6
+"""The wheels lock at 0.9."""
+MIN_RETURN = 850.0
+"""Lowest return of a demonstration."""
+
+
+def plan(track: Doubles) -> tuple[Doubles, Doubles]:
+    """Return the line to drive, (points, 2), and the speed at each point, for a closed centre line (points, 2)."""
+    line = smooth(track, SMOOTH)
+    move = np.roll(line, -1, 0) - line
+    length, heading = np.linalg.norm(move, axis=1), np.arctan2(move[:, 1], move[:, 0])
+    curvature = np.abs(smooth(wrap_angle(heading - np.roll(heading, 1)), 1)) / length
+    speed = np.minimum(TOP_SPEED, np.sqrt(SIDE / np.maximum(curvature, 1e-6)))
+    for i in reversed(range(2 * len(speed))):  # two laps: the end of the lap brakes for its start
+        here, there = i % len(speed), (i + 1) % len(speed)
+        speed[here] = min(speed[here], math.sqrt(speed[there] ** 2 + 2 * BRAKE * length[here]))
+    return line, speed
+
+
+def smooth(values: Doubles, reach: int) -> Doubles:
+    """Average each value of a closed sequence with `reach` values on either side."""
+    return np.mean([np.roll(values, k, 0) for k in range(-reach, reach + 1)], 0)
+
+
+def wrap_angle(x: Any) -> Any:
+    """Return the angle within ±π."""
+    return (x + math.pi) % (2 * math.pi) - math.pi
 
 
 @final
-class CarRacingEnv(SingleEnv):
-    """One car with Gymnasium's interface."""
+class RacingExpert(Expert):
+    """Knows the track and the state of the car, while a policy sees images."""
 
-    batch_type = CarRacingBatch
-    obs_size = 8192
+    horizon = 500
+    obs_dtype = np.uint8
+
+    def __init__(self, noise: float = 0.1):
+        """Make the expert; `noise` is σ, the standard deviation of the steering noise."""
+        self.noise = noise
+        self.rng = np.random.default_rng(0)
+        self.line, self.speed, self.position = np.zeros((0, 2)), np.zeros(0), 0
+        self.env: CarRacingBatch | None = None
+
+    def set_environment(self, env: BatchEnv) -> None:
+        """Keep the environment, which knows the track."""
+        assert isinstance(env, CarRacingBatch)
+        self.env = env
+
+    def reset(self, obs: Doubles, rng: np.random.Generator) -> None:
+        """Plan the line."""
+        self.rng, self.position = rng, 0
+        self.line, self.speed = plan(self._env.track(0))
+
+    def act(self, obs: Doubles) -> Doubles:
+        """Steer along the line."""
+        position, heading, speed, turning = self._env.car(0)
+        near = (self.position + np.arange(-3, 15)) % len(self.line)
+        self.position = int(near[np.linalg.norm(self.line[near] - position, axis=1).argmin()])
+        target = self._ahead(self.line, AHEAD + AHEAD_SECONDS * speed) - position
+        error = wrap_angle(math.atan2(target[1], target[0]) - heading)
+        steer = -0.8 * error + 0.03 * turning
+        faster = self._ahead(self.speed, REACTION_SECONDS * speed) - speed
+        gas = np.clip(0.1 * faster, 0, 1) * max(0.0, 1 - 2 * abs(steer))
+        brake = np.clip(0.05 * (-faster - 1), 0, MAX_BRAKE)
+        return np.array([np.clip(steer + self.noise * self.rng.standard_normal(), -1, 1), gas, brake])
+
+    def accept_episode(self, steps: int, *, success: bool) -> bool:
+        """Accept complete laps with a high return."""
+        return success and bool(self._env.returns[0] >= MIN_RETURN)
+
+    @property
+    def _env(self) -> CarRacingBatch:
+        assert self.env is not None, "call set_environment first"
+        return self.env
+
+    def _ahead(self, values: Doubles, distance: float) -> Any:
+        return values[(self.position + 1 + int(distance / TILE)) % len(values)]
+
+
+CAR_RACING = Task(
+    name="car-racing",
+    gymnasium_id="diffclone/CarRacing-v0",
+    summary="A car is driven round a track seen from above, as a picture.",
+    obs_size=8192,
+    act_size=3,
+    horizon=500,
+    metric="return",
+    make_batch=CarRacingBatch,
+    make_expert=RacingExpert,
+    episodes=5,
+)

@@ -1,6 +1,8 @@
-"""Cheetah: a two-legged half of a cheetah runs for a thousand steps of 0.05 s; it may fall, and the episode goes on.
+"""Cheetah: a planar cheetah with two legs runs for a thousand steps of 0.05 s. A fall does not end the episode.
 
 reward   ẋ − 0.1 ‖a‖²
+
+The expert is a network whose actions are samples, like those of the authors' demonstrations.
 """
 
 from typing import final
@@ -8,8 +10,9 @@ from typing import final
 import numpy as np
 
 from diffclone.tasks.batch import Doubles, Flags, Rows
+from diffclone.tasks.experts import network_expert
 from diffclone.tasks.locomotion import RunnerBatch
-from diffclone.tasks.single import SingleEnv
+from diffclone.tasks.task import Task
 
 
 @final
@@ -20,25 +23,28 @@ class CheetahBatch(RunnerBatch):
     substeps = 5
     control_cost, step_bonus = 0.1, 0.0
 
-    def start(self, rng: np.random.Generator) -> tuple[Doubles, Doubles]:
-        """Positions are uniform, velocities normal."""
+    def draw_start(self, rng: np.random.Generator) -> tuple[Doubles, Doubles]:
+        """Draw uniform positions and normal velocities."""
         return rng.uniform(-0.1, 0.1, 9), 0.1 * rng.standard_normal(9)
 
-    def upright(self, rows: Rows) -> Flags:
-        """Always."""
+    def is_upright(self, rows: Rows) -> Flags:
+        """Return True for every row."""
         return np.ones(len(rows), dtype=np.bool_)
 
     def observe(self, rows: Rows) -> Doubles:
-        """Positions without x, velocities."""
+        """Return positions without x, and velocities."""
         return np.concatenate([self.simulation.positions[rows, 1:], self.simulation.velocities[rows]], axis=1)
 
 
-make_batch = CheetahBatch
-
-
-@final
-class CheetahEnv(SingleEnv):
-    """One cheetah with Gymnasium's interface."""
-
-    batch_type = CheetahBatch
-    obs_size = 17
+CHEETAH = Task(
+    name="cheetah",
+    gymnasium_id="diffclone/Cheetah-v0",
+    summary="Half a cheetah runs.",
+    obs_size=17,
+    act_size=6,
+    horizon=1000,
+    metric="return",
+    make_batch=CheetahBatch,
+    make_expert=network_expert("cheetah", horizon=1000, noise=1.0, only_successful=False),
+    episodes=5,
+)

@@ -2,36 +2,47 @@
 
     observation (16)   gripper x, y, z; block x, y, z; block − gripper; right and left finger;
                        the block's first two Euler angles; goal x, y, z
-    action (4)         5 cm times the first three moves the gripper, the fourth both fingers, in [−1, 1]
-    success            block within 5 cm of the goal; it ends the episode, as in the released code
+    action (4)         the first three, times 5 cm, move the gripper, the fourth moves both fingers; in [−1, 1]
+    success            block within 5 cm of the goal; ends the episode, as in the released code
 
 The block starts on the far side (+y) of the gripper and the goal is on the near side (−y), 15 cm above the table. The
-regions are 0.1 m × 0.04 m, times the noise. The arm is the model of Gymnasium-Robotics; no class of it is used.
+regions are 0.1 m × 0.04 m, times the noise. The arm is the model of Gymnasium-Robotics; none of its classes are used.
+
+The expert is a script of four phases, plus Gaussian action noise:
+
+    1  a = 6 (block − gripper + 3 cm up)    fingers open      until 5 mm away
+    2  a = 6 (block − gripper)              fingers close     until 5 mm away
+    3  a = 6 (goal − block)                 fingers close     until 1 cm away
+    4  a = 0                                fingers close
+
+Its actions are recorded unclipped; the environment clips them to ±1. A phase ends one step after its distance is met.
 """
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
 from diffclone.errors import InvalidSettings
-from diffclone.tasks.batch import BatchEnv, Doubles, Outcome, Picture, Rows
-from diffclone.tasks.simulation import Camera, Simulation, asset
-from diffclone.tasks.single import SingleEnv
+from diffclone.tasks.batch import Doubles, Image, Outcome, Rows
+from diffclone.tasks.experts import Expert
+from diffclone.tasks.mujoco import Camera, MujocoBatch, find_asset
+from diffclone.tasks.options import check_not_negative
+from diffclone.tasks.task import Task
 
 SUBSTEPS = 20
-REACHED = 0.05
-"""Distance from block to goal that counts as success."""
+SUCCESS_DISTANCE = 0.05
 MOVE = 0.05
-"""Metres that a full action moves the hand's target."""
-HALF_WIDTH, DEPTH, APART = 0.05, 0.04, 0.1
-"""A region is ±HALF_WIDTH in x and DEPTH in y, and begins APART from the gripper."""
+"""Metres that an action of 1 moves the gripper's target."""
+HALF_WIDTH, DEPTH, OFFSET = 0.05, 0.04, 0.1
+"""A region is ±HALF_WIDTH in x and DEPTH in y, and starts at the distance OFFSET from the gripper."""
 GOAL_HEIGHT = 0.15
 BINS = 4
-"""Coverage leaves out cells of a grid of BINS × BINS over each region."""
+"""A coverage below 1 leaves out cells of a grid of BINS × BINS over each region."""
 DOWN = np.array([1.0, 0.0, 1.0, 0.0])
-"""The hand's orientation, not normalised, as it is added to the present one at each step."""
+"""Orientation of the gripper. It is not normalised, because each step adds it to the current orientation."""
 
 XML = """
 <mujoco model="fetch pick">
@@ -67,20 +78,21 @@ XML = """
   </sensor>
 </mujoco>
 """
-GRIP, BLOCK, BLOCK_TURN = slice(0, 3), slice(3, 6), slice(6, 10)
-HAND, HAND_TURN = slice(10, 13), slice(13, 17)
-"""Where the sensors are."""
+# Slices of the sensors:
+GRIP, BLOCK, BLOCK_QUATERNION = slice(0, 3), slice(3, 6), slice(6, 10)
+HAND, HAND_QUATERNION = slice(10, 13), slice(13, 17)
+
 ARM_START = {"robot0:slide0": 0.405, "robot0:slide1": 0.48, "robot0:slide2": 0.0}
 BLOCK_START = (1.25, 0.53, 0.4, 1.0, 0.0, 0.0, 0.0)
 HAND_START = (-0.498, 0.005, -0.231)
-"""From where the arm's model has the gripper."""
-AWAY = np.array([0.0, 0.0, -1.0, 1.0, 0.0, 0.0, 0.0])
-"""The goal's mark is under the floor while nobody looks: it touches nothing."""
+"""Offset from the gripper's position in the model."""
+GOAL_HIDDEN = np.array([0.0, 0.0, -1.0, 1.0, 0.0, 0.0, 0.0])
+"""Pose of the goal marker except in images: under the floor."""
 CAMERA = Camera(lookat=(1.3, 0.75, 0.5), distance=1.4, azimuth=132.0, elevation=-18.0)
 
 
 @final
-class FetchPickBatch(BatchEnv):
+class FetchPickBatch(MujocoBatch):
     """Many arms."""
 
     def __init__(
@@ -95,41 +107,36 @@ class FetchPickBatch(BatchEnv):
         """Make `count` arms.
 
         Args:
-            count: rows.
-            start_noise: scales the region of the block. The paper's main table has 1.25, its study 1 to 2.
+            count: number of rows.
+            start_noise: scales the region of the block. The paper's main table has 1.25, its noise study 1 to 2.
             goal_noise: scales the region of the goal.
-            coverage: the share of each region's grid that is used; 0.25 leaves a diagonal.
+            coverage: fraction of each region's grid that is used; 0.25 leaves a diagonal.
             end_on_success: whether success ends the episode.
         """
-        if not (start_noise >= 0 and goal_noise >= 0):
-            raise InvalidSettings(f"noise must not be negative; it is {start_noise} (start), {goal_noise} (goal).")
-        if not 1 <= int(BINS * coverage) <= BINS:
-            raise InvalidSettings(f"coverage must lie between {1 / BINS} and 1; it is {coverage}.")
-        self.count = count
-        self.act_low, self.act_high = -np.ones(4), np.ones(4)
+        check_not_negative(start_noise=start_noise, goal_noise=goal_noise)
+        if not 1 / BINS <= coverage <= 1:
+            raise InvalidSettings(f"coverage must be between {1 / BINS} and 1; it is {coverage}.")
+        assets = find_asset("gymnasium_robotics", "fetch-pick", "envs/assets/fetch/robot.xml").parents[1]
+        super().__init__(XML.format(assets=assets), count, act_size=4, rows_per_thread=2)
         self.start_noise, self.goal_noise, self.end_on_success = start_noise, goal_noise, end_on_success
         self.bins = allowed_bins(int(BINS * coverage))
-        assets = asset("gymnasium_robotics", "fetch-pick", "envs/assets/fetch/robot.xml").parents[1]
-        self.simulation = Simulation(XML.format(assets=assets), count, rows_a_thread=2)
         model = self.simulation.model
-        model.eq_data[:, 3:6] = 0  # the hand is welded to its target without the distance they have in the file
+        model.eq_data[:, 3:6] = 0  # weld the gripper to its target without the offset of the model file
         self._block = int(model.joint("block").qposadr[0])
         fingers = (f"robot0:{side}_gripper_finger_joint" for side in "rl")
         self._right, self._left = (int(model.joint(name).qposadr[0]) for name in fingers)
         self._start = self._find_start()
         self.goals = np.zeros((count, 3))
-        self.solved = np.zeros(count, dtype=np.bool_)
 
     def _find_start(self) -> Doubles:
-        """The state in which the arm holds its hand over the table, and what follows from it."""
+        """Return the state in which the arm holds the gripper above the table; set the quantities that depend on it."""
         sim, row = self.simulation, np.zeros(1, dtype=np.int64)
         model = sim.model
-        sim.states[0] = 0
         sim.positions[0] = model.qpos0
         for joint, value in ARM_START.items():
             sim.positions[0, model.joint(joint).qposadr[0]] = value
         sim.positions[0, self._block : self._block + 7] = BLOCK_START
-        sim.sense(row)
+        sim.update_sensors(row)
         hand = np.concatenate([sim.sensors[0, GRIP] + HAND_START, DOWN / np.sqrt(2)])
         sim.advance(row, self._control(np.zeros((1, 2)), hand[None]), 10 * SUBSTEPS)
         self.gripper_start = sim.sensors[0, GRIP].copy()
@@ -137,78 +144,126 @@ class FetchPickBatch(BatchEnv):
         return sim.states[0].copy()
 
     def _control(self, fingers: Doubles, hand: Doubles) -> Doubles:
-        """Fingers, then positions of goal mark and hand, then their orientations."""
-        away = np.broadcast_to(AWAY, hand.shape)
-        return np.concatenate([fingers, away[:, :3], hand[:, :3], away[:, 3:], hand[:, 3:]], axis=1)
+        """Return the fingers, then the positions of goal marker and gripper, then their orientations."""
+        hidden = np.broadcast_to(GOAL_HIDDEN, hand.shape)
+        return np.concatenate([fingers, hidden[:, :3], hand[:, :3], hidden[:, 3:], hand[:, 3:]], axis=1)
 
-    def _place(self, rng: np.random.Generator, side: float, noise: float) -> Doubles:
-        """A point of the region on one side (±1) of the gripper, in the plane."""
+    def _draw_point(self, rng: np.random.Generator, side: float, noise: float) -> Doubles:
+        """Draw a point (x, y) of the region on one side (±1) of the gripper."""
         column = int(rng.integers(BINS))
         allowed = self.bins[column % len(self.bins)]
         row = allowed[int(rng.integers(len(allowed)))]
-        share = (np.array([column, row]) + rng.uniform(size=2)) / BINS
-        offset = np.array([(2 * share[0] - 1) * HALF_WIDTH, share[1] * DEPTH if side > 0 else (share[1] - 1) * DEPTH])
-        return self.gripper_start[:2] + (0, side * APART) + noise * offset
+        x, y = (np.array([column, row]) + rng.uniform(size=2)) / BINS
+        offset = np.array([(2 * x - 1) * HALF_WIDTH, y * DEPTH if side > 0 else (y - 1) * DEPTH])
+        return self.gripper_start[:2] + (0, side * OFFSET) + noise * offset
 
     def reset(self, rows: Rows, rngs: Sequence[np.random.Generator]) -> None:
-        """A block and a goal, each from its region."""
+        """Draw the positions of block and goal."""
         for row, rng in zip(rows, rngs, strict=True):
             self.simulation.states[row] = self._start
-            self.simulation.positions[row, self._block : self._block + 2] = self._place(rng, 1.0, self.start_noise)
-            self.goals[row] = (*self._place(rng, -1.0, self.goal_noise), self.block_height + GOAL_HEIGHT)
-        self.simulation.sense(rows)
+            self.simulation.positions[row, self._block : self._block + 2] = self._draw_point(rng, 1.0, self.start_noise)
+            self.goals[row] = (*self._draw_point(rng, -1.0, self.goal_noise), self.block_height + GOAL_HEIGHT)
+        self.simulation.update_sensors(rows)
         self.solved[rows] = False
 
     def step(self, rows: Rows, act: npt.NDArray[Any]) -> Outcome:
-        """Move the hand's target from where the hand is, and the fingers' from where they are."""
+        """Move the targets of gripper and fingers from their positions; the reward is −distance from block to goal."""
         sim = self.simulation
         act = np.clip(act, -1, 1).astype(np.float64)
-        seen = sim.sensors[rows]
-        hand = np.concatenate([seen[:, HAND] + MOVE * act[:, :3], seen[:, HAND_TURN] + DOWN], axis=1)
+        sensors = sim.sensors[rows]
+        hand = np.concatenate([sensors[:, HAND] + MOVE * act[:, :3], sensors[:, HAND_QUATERNION] + DOWN], axis=1)
         fingers = sim.positions[rows][:, [self._left, self._right]] + act[:, 3:]
         sim.advance(rows, self._control(fingers, hand), SUBSTEPS)
         distance = np.linalg.norm(sim.sensors[rows, BLOCK] - self.goals[rows], axis=1)
-        self.solved[rows] |= distance < REACHED
+        self.solved[rows] |= distance < SUCCESS_DISTANCE
         return Outcome(-distance, self.solved[rows], self.solved[rows] & self.end_on_success)
 
     def observe(self, rows: Rows) -> Doubles:
-        """What the gripper and the block do, and the goal; no velocities."""
-        seen = self.simulation.sensors[rows]
+        """Return the gripper, the block and the goal, without velocities."""
+        sensors = self.simulation.sensors[rows]
         fingers = self.simulation.positions[rows][:, [self._right, self._left]]
-        parts = [seen[:, GRIP], seen[:, BLOCK], seen[:, BLOCK] - seen[:, GRIP], fingers]
-        return np.concatenate([*parts, first_angles(seen[:, BLOCK_TURN]), self.goals[rows]], axis=1)
+        parts = [sensors[:, GRIP], sensors[:, BLOCK], sensors[:, BLOCK] - sensors[:, GRIP], fingers]
+        return np.concatenate([*parts, first_angles(sensors[:, BLOCK_QUATERNION]), self.goals[rows]], axis=1)
 
-    def render(self, row: int) -> Picture:
-        """Arm, table, block, and the goal as a red ball."""
+    def render(self, row: int) -> Image:
+        """Return arm, table and block, with the goal as a red ball."""
         goal = np.concatenate([self.goals[row], [1, 0, 0, 0]])
         hand = np.concatenate([self.simulation.sensors[row, HAND], DOWN / np.sqrt(2)])
-        return self.simulation.picture(row, CAMERA, np.array([goal, hand]))
-
-    def close(self) -> None:
-        """End the threads."""
-        self.simulation.close()
+        return self.simulation.render(row, CAMERA, np.array([goal, hand]))
 
 
 def allowed_bins(size: int) -> list[tuple[int, ...]]:
-    """All subsets of a column's bins of this size, in order: column k may use the k-th."""
-    from itertools import combinations
-
+    """Return all subsets of this size of a column's bins, in order; column k uses subset k."""
     return list(combinations(range(BINS), size))
 
 
-def first_angles(turn: Doubles) -> Doubles:
-    """The first two Euler angles, as Gymnasium-Robotics counts them, of quaternions (rows, 4)."""
-    w, x, y, z = turn.T
+def first_angles(quaternion: Doubles) -> Doubles:
+    """Return the first two Euler angles, by Gymnasium-Robotics' convention, of quaternions (rows, 4)."""
+    w, x, y, z = quaternion.T
     m02, m12, m22 = 2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y)
     return np.stack([-np.arctan2(m12, m22), np.arctan2(m02, np.hypot(m12, m22))], axis=1)
 
 
-make_batch = FetchPickBatch
+GAIN = 6.0
+ABOVE = np.array([0.0, 0.0, 0.03])
+OPEN, CLOSE = 0.05, -0.005
+PHASE_DISTANCES = (0.005, 0.005, 0.01)
+"""Distances that end the first three phases."""
+# Slices of the observation:
+OBS_BLOCK, OBS_BLOCK_FROM_GRIPPER, OBS_GOAL = slice(3, 6), slice(6, 9), slice(13, 16)
 
 
 @final
-class FetchPickEnv(SingleEnv):
-    """One arm with Gymnasium's interface."""
+class PickExpert(Expert):
+    """Sees what a policy sees and remembers its phase."""
 
-    batch_type = FetchPickBatch
-    obs_size = 16
+    horizon = 50
+
+    def __init__(self, noise: float = 0.05, region: float = 1.25, *, stop_at_success: bool = True):
+        """Make the expert.
+
+        Args:
+            noise: standard deviation of the action noise; the fingers have none.
+            region: scales the regions of block and goal in demonstrations.
+            stop_at_success: whether a demonstration ends at success or after fifty steps.
+        """
+        self.noise = noise
+        self.env_options = {"start_noise": region, "goal_noise": region, "end_on_success": stop_at_success}
+        self.phase, self.error = 0, np.ones(3)
+        self.rng = np.random.default_rng(0)
+
+    def reset(self, obs: Doubles, rng: np.random.Generator) -> None:
+        """Return to the first phase."""
+        self.phase, self.error, self.rng = 0, np.ones(3), rng
+
+    def act(self, obs: Doubles) -> Doubles | None:
+        """Return the action of the current phase."""
+        while self.phase < len(PHASE_DISTANCES) and np.linalg.norm(self.error) < PHASE_DISTANCES[self.phase]:
+            self.phase, self.error = self.phase + 1, self._error(obs, self.phase + 1)
+        self.error = self._error(obs, self.phase)
+        fingers = OPEN if self.phase == 0 else CLOSE
+        noise = self.noise * self.rng.standard_normal(3) if self.noise else 0.0
+        return np.append(GAIN * self.error * (self.phase < len(PHASE_DISTANCES)) + noise, fingers)
+
+    def _error(self, obs: Doubles, phase: int) -> Doubles:
+        if phase == 0:
+            return obs[OBS_BLOCK_FROM_GRIPPER] + ABOVE
+        return obs[OBS_BLOCK_FROM_GRIPPER] if phase == 1 else obs[OBS_GOAL] - obs[OBS_BLOCK]
+
+    def accept_episode(self, steps: int, *, success: bool) -> bool:
+        """Accept successful episodes."""
+        return success
+
+
+FETCH_PICK = Task(
+    name="fetch-pick",
+    gymnasium_id="diffclone/FetchPick-v0",
+    summary="An arm picks up a block and carries it to a goal in the air.",
+    obs_size=16,
+    act_size=4,
+    horizon=50,
+    metric="success",
+    make_batch=FetchPickBatch,
+    make_expert=PickExpert,
+    episodes=303,
+)

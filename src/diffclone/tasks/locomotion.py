@@ -1,7 +1,7 @@
-"""What Cheetah and Walker share: a flat body of nine joints runs along x.
+"""Shared by Cheetah and Walker: a planar body with nine joints moves along x.
 
 observation (17)   positions without x (8); velocities (9)
-action (6)         torques, in [−1, 1]; larger ones are cut by the motors, but cost what they are
+action (6)         torques, in [−1, 1]; the motors clip larger ones, but their cost is not clipped
 reward             speed along x + a bonus for each step − a cost of the action
 """
 
@@ -12,47 +12,44 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from diffclone.errors import InvalidSettings
-from diffclone.tasks.batch import BatchEnv, Doubles, Flags, Outcome, Picture, Rows
-from diffclone.tasks.simulation import Camera, Simulation, asset
+from diffclone.tasks.batch import Doubles, Flags, Image, Outcome, Rows
+from diffclone.tasks.mujoco import Camera, MujocoBatch, find_asset
+from diffclone.tasks.options import check_not_negative
 
 CAMERA = Camera(lookat=(0.0, 0.0, 0.0), distance=4.0, azimuth=90.0, elevation=-15.0, follow="torso")
 
 
-class RunnerBatch(BatchEnv):
+class RunnerBatch(MujocoBatch):
     """Many runners."""
 
     task: str
     model_file: str
-    """Gymnasium's."""
+    """Gymnasium's file of the model."""
     substeps: int
     control_cost: float
     step_bonus: float
 
     def __init__(self, count: int, *, start_noise: float = 1.0):
-        """Make `count` runners; `start_noise` scales how much starts differ."""
-        if not start_noise >= 0:
-            raise InvalidSettings(f"noise must not be negative; it is {start_noise}.")
-        self.count = count
+        """Make `count` runners; `start_noise` scales the spread of starts."""
+        check_not_negative(start_noise=start_noise)
+        xml = find_asset("gymnasium", self.task, f"envs/mujoco/assets/{self.model_file}").read_text(encoding="utf-8")
+        super().__init__(xml, count, act_size=6, rows_per_thread=4)
         self.start_noise = start_noise
-        xml = asset("gymnasium", self.task, f"envs/mujoco/assets/{self.model_file}").read_text(encoding="utf-8")
-        self.simulation = Simulation(xml, count, rows_a_thread=4)
-        self.simulation.model.geom("floor").size[:2] = 0  # drawn without an end, as it is felt
-        self.act_low, self.act_high = -np.ones(self.simulation.model.nu), np.ones(self.simulation.model.nu)
+        self.simulation.model.geom("floor").size[:2] = 0  # drawn without an edge
         self.step_seconds = float(self.simulation.model.opt.timestep) * self.substeps
 
     @abstractmethod
-    def start(self, rng: np.random.Generator) -> tuple[Doubles, Doubles]:
-        """How far positions and velocities are from the model's own at the start."""
+    def draw_start(self, rng: np.random.Generator) -> tuple[Doubles, Doubles]:
+        """Draw the differences of positions and velocities from the model's initial state."""
 
     @abstractmethod
-    def upright(self, rows: Rows) -> Flags:
-        """Whether an episode may go on."""
+    def is_upright(self, rows: Rows) -> Flags:
+        """Return whether the episode may continue."""
 
     def reset(self, rows: Rows, rngs: Sequence[np.random.Generator]) -> None:
-        """Near the model's own pose."""
+        """Start near the model's initial state."""
         for row, rng in zip(rows, rngs, strict=True):
-            positions, velocities = self.start(rng)
+            positions, velocities = self.draw_start(rng)
             self.simulation.states[row] = 0
             self.simulation.positions[row] = self.simulation.model.qpos0 + self.start_noise * positions
             self.simulation.velocities[row] = self.start_noise * velocities
@@ -64,12 +61,8 @@ class RunnerBatch(BatchEnv):
         sim.advance(rows, act, self.substeps)
         speed = (sim.positions[rows, 0] - before) / self.step_seconds
         reward = speed + self.step_bonus - self.control_cost * np.square(act).sum(1)
-        return Outcome(reward, np.zeros(len(rows), dtype=np.bool_), ~self.upright(rows))
+        return Outcome(reward, self.solved[rows], ~self.is_upright(rows))
 
-    def render(self, row: int) -> Picture:
-        """From the side, following."""
-        return self.simulation.picture(row, CAMERA)
-
-    def close(self) -> None:
-        """End the threads."""
-        self.simulation.close()
+    def render(self, row: int) -> Image:
+        """Return a view from the side that follows the body."""
+        return self.simulation.render(row, CAMERA)

@@ -1,4 +1,4 @@
-"""Worlds that need the interpreter, spread over processes: a row lives in one of them for good."""
+"""Run environments that need the Python interpreter in several processes. A row stays in one process."""
 
 import multiprocessing
 import os
@@ -11,16 +11,16 @@ import numpy.typing as npt
 
 from diffclone.tasks.batch import Rows
 
-PATIENCE = 5.0
-"""Seconds after which an idle process looks whether there still is someone to serve."""
+POLL_SECONDS = 5.0
+"""An idle process checks this often whether its parent still exists."""
 
 
 @final
 class Processes:
-    """Copies of an object, one a process. Row r lives in copy r modulo their number; a single copy needs no process."""
+    """Copies of an object, one per process. Copy r mod n serves row r; with n = 1 no process is started."""
 
     def __init__(self, served: Any, count: int):
-        """Fork `count` processes, as PyTorch's loaders of data do: a copy costs nothing and imports nothing."""
+        """Fork `count` processes, as PyTorch's data loaders do: forking copies nothing and imports nothing."""
         self.served = served
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
@@ -34,18 +34,18 @@ class Processes:
             self._processes.append(process)
 
     def call(self, name: str, rows: Rows, *values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], ...]:
-        """Call a method with rows and one entry of each value a row; it answers with arrays of one entry a row."""
+        """Call a method with rows and arrays of one entry per row; it returns arrays of one entry per row."""
         if not self._pipes:
             return getattr(self.served, name)(rows, *values)
         shares = [np.flatnonzero(rows % len(self._pipes) == k) for k in range(len(self._pipes))]
         for pipe, share in zip(self._pipes, shares, strict=True):
             pipe.send((name, rows[share], *(value[share] for value in values)))
-        answers = [pipe.recv() for pipe in self._pipes]
-        for answer in answers:
-            if isinstance(answer, Exception):
-                raise answer
+        results = [pipe.recv() for pipe in self._pipes]
+        for result in results:
+            if isinstance(result, Exception):
+                raise result
         order = np.concatenate(shares).argsort()
-        return tuple(np.concatenate(parts)[order] for parts in zip(*answers, strict=True))
+        return tuple(np.concatenate(parts)[order] for parts in zip(*results, strict=True))
 
     def close(self) -> None:
         """End the processes."""
@@ -57,16 +57,16 @@ class Processes:
 
 
 def _serve(served: Any, pipe: Connection, parent: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption is the parent's to deal with
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
     while True:
-        while not pipe.poll(PATIENCE):
+        while not pipe.poll(POLL_SECONDS):
             if os.getppid() != parent:
                 return
-        asked = pipe.recv()
-        if asked is None:
+        request = pipe.recv()
+        if request is None:
             return
-        name, rows, *values = asked
+        name, rows, *values = request
         try:
             pipe.send(getattr(served, name)(rows, *values))
-        except Exception as fault:  # whatever it is, the parent raises it
-            pipe.send(fault)
+        except Exception as error:  # the parent raises it
+            pipe.send(error)

@@ -1,6 +1,6 @@
-"""An episode as pictures, and pictures as a file."""
+"""Render an episode as images, and write images to a file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -9,89 +9,91 @@ import numpy as np
 import numpy.typing as npt
 
 from diffclone.errors import InvalidSettings, MissingPackage
-from diffclone.evaluation import START_SEEDS
-from diffclone.policy import Policy
-from diffclone.tasks import Task
-from diffclone.tasks.batch import BatchEnv, Picture
-from diffclone.tasks.expert import Expert, play
+from diffclone.tasks.batch import START_SEEDS, BatchEnv, Doubles, Image
+from diffclone.tasks.experts import Expert, run_episode
+from diffclone.tasks.task import Task
 
-FRAMES_A_SECOND = 25
-STRIP = 4
-"""Pictures of a strip, from the first to the last."""
+FRAMES_PER_SECOND = 25
+STRIP_FRAMES = 4
+"""Number of frames in a .png, from the first to the last."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Film:
-    """What was seen, and how it ended."""
+class RenderedEpisode:
+    """The frames of an episode, one before each step and one after the last, and its outcome."""
 
-    pictures: list[Picture]
+    frames: list[Image]
     returns: float
     success: bool
 
 
 @final
-class PolicyAsExpert(Expert):
-    """Lets a policy play where an expert plays."""
+class PolicyExpert(Expert):
+    """Lets a policy act where an expert is expected."""
 
-    def __init__(self, policy: Policy, horizon: int):
-        self.policy, self.horizon, self.env_options = policy, horizon, dict[str, Any]()
+    def __init__(self, policy: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], horizon: int):
+        self.policy, self.horizon = policy, horizon
 
-    def begin(self, obs: npt.NDArray[np.float64], rng: np.random.Generator) -> None:
-        """Nothing is remembered."""
+    def reset(self, obs: Doubles, rng: np.random.Generator) -> None:
+        """Do nothing: a policy has no memory."""
 
-    def act(self, obs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
-        """The policy's answer."""
+    def act(self, obs: Doubles) -> Doubles | None:
+        """Return the policy's action."""
         return np.asarray(self.policy(obs.astype(np.float32)), dtype=np.float64)
 
-    def keeps(self, steps: int, *, success: bool) -> bool:
-        """Everything."""
+    def accept_episode(self, steps: int, *, success: bool) -> bool:
+        """Accept every episode."""
         return True
 
 
-def film(task: Task, policy: Policy | None, *, start: int = 0, **options: Any) -> Film:
-    """One episode of a policy, or of the expert where there is none, from one of the evaluation starts."""
-    actor = task.expert() if policy is None else PolicyAsExpert(policy, task.horizon)
+def render_episode(
+    task: Task, policy: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None, *, start: int = 0, **options: Any
+) -> RenderedEpisode:
+    """Render one episode of a policy, or of the expert if it is None, from one of the evaluation starts."""
+    expert = task.expert() if policy is None else PolicyExpert(policy, task.horizon)
     env = task.make(1, **options)
-    actor.attach(env)
-    pictures: list[Picture] = []
+    expert.set_environment(env)
+    frames: list[Image] = []
 
-    def watch(seen: BatchEnv) -> None:
-        pictures.append(seen.render(0))
+    def on_step(env: BatchEnv) -> None:
+        frames.append(env.render(0))
 
     try:
-        episode = play(env, actor, np.random.default_rng(START_SEEDS["evaluation"] + start), task.horizon, watch)
+        episode = run_episode(
+            env, expert, np.random.default_rng(START_SEEDS["evaluation"] + start), task.horizon, on_step
+        )
     finally:
         env.close()
-    return Film(pictures, episode.returns, episode.success)
+    return RenderedEpisode(frames, episode.returns, episode.success)
 
 
 def check_suffix(path: Path) -> None:
-    """Whether pictures can be written as such a file."""
+    """Refuse a file name whose format cannot be written."""
     if path.suffix not in (".mp4", ".gif", ".png"):
-        raise InvalidSettings(f"pictures are written as .mp4, .gif or .png; {path} ends in {path.suffix or 'nothing'}.")
+        raise InvalidSettings(f"images are written as .mp4, .gif or .png; {path} ends in {path.suffix or 'nothing'}.")
 
 
-def write_pictures(path: Path, pictures: Sequence[Picture]) -> None:
-    """A film, or a strip of some of them."""
+def write_frames(path: Path, frames: Sequence[Image]) -> None:
+    """Write a video (.mp4, .gif), or a strip of some frames (.png)."""
     check_suffix(path)
     try:
         import imageio.v3 as imageio
     except ImportError:
-        raise MissingPackage("pictures need the package imageio. Try: pip install 'diffclone[render]'.") from None
+        raise MissingPackage("writing images needs imageio. Try: pip install 'diffclone[render]'.") from None
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".png":
-        chosen = np.linspace(0, len(pictures) - 1, STRIP).round().astype(int)
-        imageio.imwrite(path, np.concatenate([pictures[k] for k in chosen], axis=1))
+        chosen = np.linspace(0, len(frames) - 1, STRIP_FRAMES).round().astype(int)
+        imageio.imwrite(path, np.concatenate([frames[k] for k in chosen], axis=1))
         return
     if path.suffix == ".gif":
-        imageio.imwrite(path, np.stack(pictures), duration=1000 / FRAMES_A_SECOND, loop=0)
+        imageio.imwrite(path, np.stack(frames), duration=1000 / FRAMES_PER_SECOND, loop=0)
         return
     try:
-        imageio.imwrite(path, np.stack(pictures), fps=FRAMES_A_SECOND, macro_block_size=8)
-    except (ImportError, ValueError, TypeError) as fault:
-        if "ffmpeg" not in str(fault).lower() and "backend" not in str(fault).lower():
+        imageio.imwrite(path, np.stack(frames), fps=FRAMES_PER_SECOND, macro_block_size=8)
+    except (ImportError, ValueError, TypeError) as error:
+        if "ffmpeg" not in str(error).lower() and "backend" not in str(error).lower():
             raise
         raise MissingPackage(
-            "a film as .mp4 needs the package imageio-ffmpeg. Try: pip install 'diffclone[render]', or write a .gif."
+            "writing .mp4 needs imageio-ffmpeg. Try: pip install 'diffclone[render]', or write a .gif."
         ) from None

@@ -1,9 +1,10 @@
-"""Walker: a flat body on two legs walks for a thousand steps of 0.008 s, or until it falls.
+"""Walker: a planar body on two legs walks for a thousand steps of 0.008 s, or until it falls.
 
     reward   ẋ + 1 − 0.001 ‖a‖²
-    fallen   height of the torso outside (0.8, 2), or its lean at 1 rad or more
+    fallen   height of the torso outside (0.8, 2), or its angle at 1 rad or more
 
-The model is Gymnasium's for its fourth version, which is nearest to the one of the authors' demonstrations.
+The model is that of Gymnasium's Walker2d-v4, which is closest to that of the authors' demonstrations. The expert is a
+network whose actions are samples, like those of the authors' demonstrations.
 """
 
 from typing import final
@@ -11,11 +12,12 @@ from typing import final
 import numpy as np
 
 from diffclone.tasks.batch import Doubles, Flags, Rows
+from diffclone.tasks.experts import network_expert
 from diffclone.tasks.locomotion import RunnerBatch
-from diffclone.tasks.single import SingleEnv
+from diffclone.tasks.task import Task
 
-LOWEST, HIGHEST, LEAN = 0.8, 2.0, 1.0
-MAX_SEEN_SPEED = 10.0
+MIN_HEIGHT, MAX_HEIGHT, MAX_ANGLE = 0.8, 2.0, 1.0
+MAX_OBSERVED_SPEED = 10.0
 
 
 @final
@@ -26,27 +28,30 @@ class WalkerBatch(RunnerBatch):
     substeps = 4
     control_cost, step_bonus = 1e-3, 1.0
 
-    def start(self, rng: np.random.Generator) -> tuple[Doubles, Doubles]:
-        """Almost at rest."""
+    def draw_start(self, rng: np.random.Generator) -> tuple[Doubles, Doubles]:
+        """Draw uniform positions and velocities close to rest."""
         return rng.uniform(-0.005, 0.005, 9), rng.uniform(-0.005, 0.005, 9)
 
-    def upright(self, rows: Rows) -> Flags:
-        """Neither down nor flying nor leaning too far."""
-        height, lean = self.simulation.positions[rows, 1], self.simulation.positions[rows, 2]
-        return (height > LOWEST) & (height < HIGHEST) & (np.abs(lean) < LEAN)
+    def is_upright(self, rows: Rows) -> Flags:
+        """Return whether height and angle of the torso are in range."""
+        height, angle = self.simulation.positions[rows, 1], self.simulation.positions[rows, 2]
+        return (height > MIN_HEIGHT) & (height < MAX_HEIGHT) & (np.abs(angle) < MAX_ANGLE)
 
     def observe(self, rows: Rows) -> Doubles:
-        """Positions without x, velocities cut at ±10."""
-        seen = self.simulation.velocities[rows].clip(-MAX_SEEN_SPEED, MAX_SEEN_SPEED)
-        return np.concatenate([self.simulation.positions[rows, 1:], seen], axis=1)
+        """Return positions without x, and velocities clipped to ±10."""
+        velocities = self.simulation.velocities[rows].clip(-MAX_OBSERVED_SPEED, MAX_OBSERVED_SPEED)
+        return np.concatenate([self.simulation.positions[rows, 1:], velocities], axis=1)
 
 
-make_batch = WalkerBatch
-
-
-@final
-class WalkerEnv(SingleEnv):
-    """One walker with Gymnasium's interface."""
-
-    batch_type = WalkerBatch
-    obs_size = 17
+WALKER = Task(
+    name="walker",
+    gymnasium_id="diffclone/Walker-v0",
+    summary="A flat body on two legs walks.",
+    obs_size=17,
+    act_size=6,
+    horizon=1000,
+    metric="return",
+    make_batch=WalkerBatch,
+    make_expert=network_expert("walker", horizon=1000, noise=1.0, only_successful=False),
+    episodes=5,
+)

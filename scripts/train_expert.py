@@ -1,0 +1,131 @@
+"""Train the expert of a task by reinforcement learning.
+
+python -m scripts.train_expert walker --out walker.safetensors
+diffclone expert evaluate walker --weights walker.safetensors
+"""
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+
+from diffclone.cli.console import bars, percent, print_json, print_message
+from diffclone.errors import DiffcloneError, InvalidSettings
+from diffclone.files import refuse_existing, write_tensors
+from diffclone.records import versions
+from diffclone.tasks import TASKS
+from diffclone.tasks.batch import BatchEnv, Doubles, Flags, Outcome, Rows
+from scripts import ppo
+from scripts.ppo import Learner, PPOOptions
+
+
+def hand_reward(env: BatchEnv, rows: Rows, outcome: Outcome) -> tuple[Doubles, Flags]:
+    """Reward turning and success; a dropped block costs 1 and ends the episode."""
+    dropped = env.observe(rows)[:, 56] < 0.1
+    return 5 * outcome.reward + 2.0 * outcome.success - 1.0 * dropped, outcome.ended | dropped
+
+
+def ant_reward(env: BatchEnv, rows: Rows, outcome: Outcome) -> tuple[Doubles, Flags]:
+    """Reward being near the goal; a fall costs 0.5."""
+    obs = env.observe(rows)
+    arrived, fallen = np.linalg.norm(obs[:, -2:], axis=1) < 0.5, obs[:, 0] < 0.25
+    return outcome.reward + 1.0 * arrived - 0.5 * fallen, outcome.ended
+
+
+RUNNER = PPOOptions(
+    steps=20_000_000,
+    rows=64,
+    horizon=128,
+    epochs=6,
+    batch=2048,
+    lr=3e-4,
+    gamma=0.99,
+    entropy=0.0,
+    std=0.6,
+    widths=(128, 128),
+    scale_rewards=True,
+)
+OPTIONS: dict[str, PPOOptions] = {
+    "hand-rotate": PPOOptions(reward=hand_reward),
+    "cheetah": RUNNER,
+    "walker": RUNNER,
+    "ant-reach": PPOOptions(
+        steps=10_000_000,
+        horizon=25,
+        gamma=0.97,
+        entropy=0.0,
+        widths=(256, 128),
+        scale_rewards=True,
+        reward=ant_reward,
+    ),
+}
+
+
+def find_options(task: str, steps: int | None) -> PPOOptions:
+    """Return the options of a task, with another number of steps if it is given."""
+    if task not in OPTIONS:
+        raise InvalidSettings(f"the expert of {task!r} is not trained; the trained ones are {', '.join(OPTIONS)}.")
+    if steps is not None and steps < 1:
+        raise InvalidSettings(f"steps must be at least 1; they are {steps}.")
+    return OPTIONS[task] if steps is None else replace(OPTIONS[task], steps=steps)
+
+
+def save_expert(path: Path, learner: Learner, about: dict[str, Any]) -> None:
+    """Write the weights. An existing file is not replaced."""
+    refuse_existing(path)
+    write_tensors(path, learner.tensors(), about)
+
+
+@dataclass(frozen=True)
+class TrainExpert:
+    """Train the expert of a task by reinforcement learning. Ctrl-C keeps what was learned."""
+
+    task: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
+    """Name of the task."""
+    out: Path
+    """File of the weights (.safetensors). An existing file is not overwritten."""
+    steps: int | None = None
+    """Number of environment steps; by default the one in the task's options."""
+    seed: int = 0
+    """Seed of the training."""
+    device: str = "cpu"
+    """Device of the networks; the environments use all cores."""
+    weights: Path | None = None
+    """An expert's file to start from."""
+    json: bool = False
+    """Print JSON at the end."""
+
+    def run(self) -> None:
+        """Train and write the file."""
+        task = TASKS[self.task]
+        refuse_existing(self.out)
+        options = find_options(task.name, self.steps)
+        training = ppo.train(task, options, seed=self.seed, device=self.device, weights=self.weights)
+        report, learner = next(training)
+        with bars() as show:
+            try:
+                for report, _ in training:
+                    note = f"return {report.returns:.1f}  success {percent(report.success)}"
+                    show.update(f"expert of {task.name}", report.steps, options.steps, note)
+            except KeyboardInterrupt:
+                print_message("interrupted; what was learned is kept.")
+        about = {"task": task.name, "seed": str(self.seed), "steps": str(report.steps), "versions": str(versions())}
+        save_expert(self.out, learner, about)
+        if self.json:
+            print_json({"out": str(self.out), **asdict(report)})
+        else:
+            print_message(f"wrote {self.out}. Next: diffclone expert evaluate {task.name} --weights {self.out}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command; a mistake of the user is one line."""
+    try:
+        tyro.cli(TrainExpert, args=arguments, prog="python -m scripts.train_expert").run()
+    except DiffcloneError as error:
+        raise SystemExit(f"train_expert: {error}") from None
+
+
+if __name__ == "__main__":
+    main()

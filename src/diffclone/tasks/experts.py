@@ -1,0 +1,208 @@
+"""Experts: how they act, how their demonstrations are collected, and those that are networks.
+
+A network expert was trained by reinforcement learning (`python -m scripts.train_expert`) and is stored as matrices:
+
+    μ(s) = W₂ elu(W₁ elu(W₀ ŝ + b₀) + b₁) + b₂        ŝ = clip((s − mean) / std, ±10)
+    a    = μ(s) + noise · σ ε                          σ: standard deviation at the end of training
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from diffclone.errors import InvalidFile, InvalidSettings
+from diffclone.tasks.batch import START_SEEDS, BatchEnv, Doubles
+
+if TYPE_CHECKING:
+    import diffclone.data.demonstrations
+
+EXPERT_RECORDS = Path(str(resources.files("diffclone.assets") / "experts.jsonl"))
+"""One Record per bundled expert: its score on the evaluation starts."""
+MAX_TRIES = 100
+"""`collect` gives up after this many episodes per accepted one."""
+OBS_LIMIT = 10.0
+"""Observations of a network expert are clipped to ± this many standard deviations."""
+
+
+class Expert(ABC):
+    """Acts in one episode at a time."""
+
+    horizon: int
+    """Number of steps after which it stops."""
+    env_options: Mapping[str, Any] = {}
+    """Options of the environments in which it demonstrates."""
+    obs_dtype: npt.DTypeLike = np.float32
+    """Type of the recorded observations; bytes for images."""
+
+    def set_environment(self, env: BatchEnv) -> None:  # noqa: B027 (most experts do not need it)
+        """Receive the environment, of which row 0 is used, for experts that know more than the observation."""
+
+    @abstractmethod
+    def reset(self, obs: Doubles, rng: np.random.Generator) -> None:
+        """Start an episode at this observation."""
+
+    @abstractmethod
+    def act(self, obs: Doubles) -> Doubles | None:
+        """Return an action, or None to end the episode."""
+
+    @abstractmethod
+    def accept_episode(self, steps: int, *, success: bool) -> bool:
+        """Return whether the episode that has just ended becomes a demonstration."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """Observations and actions of one episode, and its outcome."""
+
+    obs: list[Doubles]
+    act: list[Doubles]
+    returns: float
+    success: bool
+
+
+def run_episode(
+    env: BatchEnv,
+    expert: Expert,
+    rng: np.random.Generator,
+    steps: int,
+    on_step: Callable[[BatchEnv], None] = lambda env: None,
+) -> Episode:
+    """Run one episode of at most `steps` steps in row 0; call `on_step` before each step and after the last."""
+    row = np.zeros(1, dtype=np.int64)
+    env.reset(row, [rng])
+    expert.reset(env.observe(row)[0], rng)
+    episode_obs: list[Doubles] = []
+    episode_act: list[Doubles] = []
+    returns, success, ended = 0.0, False, False
+    while len(episode_act) < steps and not ended:
+        on_step(env)
+        obs = env.observe(row)[0]
+        act = expert.act(obs)
+        if act is None:
+            break
+        act = act.astype(np.float32).astype(np.float64)  # demonstrations are stored in single precision
+        episode_obs.append(obs)
+        episode_act.append(act)
+        outcome = env.step(row, act[None])
+        returns += float(outcome.reward[0])
+        success, ended = bool(outcome.success[0]), bool(outcome.ended[0])
+    on_step(env)
+    return Episode(episode_obs, episode_act, returns, success)
+
+
+def collect(
+    env: BatchEnv,
+    expert: Expert,
+    episodes: int,
+    *,
+    seed: int = 0,
+    meta: dict[str, Any] | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> "diffclone.data.demonstrations.Demonstrations":
+    """Run the expert until it has accepted `episodes` episodes, and return those; `seed` chooses the starts."""
+    from diffclone.data import Demonstrations
+
+    if episodes < 1:
+        raise InvalidSettings(f"at least one episode must be collected; {episodes} were requested.")
+    accepted: list[Episode] = []
+    tried = 0
+    expert.set_environment(env)
+    while len(accepted) < episodes:
+        if tried >= MAX_TRIES * (len(accepted) + 1):
+            raise InvalidSettings(
+                f"the expert accepted {len(accepted)} of {tried} episodes; {episodes} were requested. "
+                "Its options make the task too hard for it."
+            )
+        rng = np.random.default_rng([START_SEEDS["demonstrations"], seed, tried])
+        tried += 1
+        episode = run_episode(env, expert, rng, expert.horizon)
+        if expert.accept_episode(len(episode.act), success=episode.success):
+            accepted.append(episode)
+            progress(len(accepted), episodes)
+    bounds = [env.act_low.tolist(), env.act_high.tolist()]
+    return Demonstrations.from_arrays(
+        np.array([obs for episode in accepted for obs in episode.obs], dtype=expert.obs_dtype),
+        np.array([act for episode in accepted for act in episode.act]),
+        episode_ends=np.cumsum([len(episode.act) for episode in accepted]),
+        meta={**(meta or {}), "episodes_tried": tried, "seed": seed, "action_bounds": bounds},
+    )
+
+
+Layers = list[tuple[Doubles, Doubles]]
+
+
+@final
+class NetworkExpert(Expert):
+    """A small network that sees what a policy sees."""
+
+    def __init__(
+        self, weights: Path, *, horizon: int, noise: float, only_successful: bool, env_options: Mapping[str, Any]
+    ):
+        """Read it.
+
+        Args:
+            weights: file (.safetensors).
+            horizon: number of steps in an episode.
+            noise: scales the standard deviation σ of the Gaussian action noise.
+            only_successful: accept successful episodes; otherwise those that reach the horizon.
+            env_options: options of the environments in which it demonstrates.
+        """
+        self.horizon, self.env_options, self.noise, self.only_successful = horizon, env_options, noise, only_successful
+        self.layers, self.mean, self.std, self.act_std = read_weights(weights)
+        self.rng = np.random.default_rng(0)
+
+    def reset(self, obs: Doubles, rng: np.random.Generator) -> None:
+        """Set the generator of the action noise."""
+        self.rng = rng
+
+    def act(self, obs: Doubles) -> Doubles | None:
+        """Return μ(s) plus noise."""
+        x = ((obs - self.mean) / self.std).clip(-OBS_LIMIT, OBS_LIMIT)
+        for weight, bias in self.layers[:-1]:
+            x = x @ weight + bias
+            x = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+        weight, bias = self.layers[-1]
+        noise = self.noise * self.act_std * self.rng.standard_normal(len(bias)) if self.noise else 0.0
+        return x @ weight + bias + noise
+
+    def accept_episode(self, steps: int, *, success: bool) -> bool:
+        """Accept successful episodes, or those that reach the horizon."""
+        return success if self.only_successful else steps == self.horizon
+
+
+def network_expert(
+    task: str, *, horizon: int, noise: float, only_successful: bool, env_options: Mapping[str, Any] | None = None
+) -> Callable[..., NetworkExpert]:
+    """Return the `make_expert` of a task whose expert is a network."""
+    default_noise = noise
+
+    def make_expert(noise: float = default_noise, weights: Path | None = None) -> NetworkExpert:
+        path = weights or Path(str(resources.files("diffclone.assets") / "experts" / f"{task}.safetensors"))
+        return NetworkExpert(
+            path, horizon=horizon, noise=noise, only_successful=only_successful, env_options=env_options or {}
+        )
+
+    return make_expert
+
+
+def read_weights(path: Path) -> tuple[Layers, *tuple[Doubles, ...]]:
+    """Return the layers, the mean and standard deviation of observations, and σ."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    if not path.exists():
+        raise InvalidFile(f"no such file: {path}. To train an expert: python -m scripts.train_expert.")
+    try:
+        arrays = {name: array.astype(np.float64) for name, array in load_file(path).items()}
+        count = sum(name.startswith("bias.") for name in arrays)
+        layers = [(arrays[f"weight.{k}"], arrays[f"bias.{k}"]) for k in range(count)]
+        return layers, arrays["obs_mean"], arrays["obs_std"], arrays["act_std"]
+    except (SafetensorError, KeyError) as error:
+        raise InvalidFile(f"{path} does not hold an expert's weights ({error}).") from None

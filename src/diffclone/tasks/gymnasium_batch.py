@@ -1,0 +1,146 @@
+"""A batch over any Gymnasium environment, so that policies can be evaluated outside the bundled tasks."""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, final
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Box, flatten, flatten_space
+
+from diffclone.errors import InvalidSettings
+from diffclone.tasks.batch import BatchEnv, Doubles, Outcome, Rows
+from diffclone.tasks.task import Task
+
+MAX_STEPS = 100_000
+"""Episodes of environments without a limit end after this many steps."""
+SUCCESS_KEYS = ("is_success", "success")
+"""Names under which environments report success in `info`."""
+ENVIRONMENTS_PER_MEMBER = 10
+"""Number of environments per policy member that an evaluation steps together."""
+
+Source = str | Callable[..., Any]
+"""A Gymnasium id (`module:id` imports the module first), or a function that makes an environment."""
+
+
+def make_env(source: Source, options: dict[str, Any]) -> Any:
+    """Make one environment, and refuse one whose actions are not a Box."""
+    if isinstance(source, str):
+        try:
+            env: Any = gym.make(source, **options)
+        except (gym.error.Error, ImportError, TypeError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InvalidSettings(f"the environment {source} cannot be made ({reason}).") from None
+    else:
+        env = source(**options)
+    if not isinstance(env.action_space, Box):
+        env.close()
+        raise InvalidSettings(f"{source_name(source)} takes actions in {env.action_space}; a policy needs a Box.")
+    return env
+
+
+def source_name(source: Source) -> str:
+    """Return the id, or the name of the function."""
+    return source if isinstance(source, str) else getattr(source, "__qualname__", type(source).__name__)
+
+
+@final
+class GymnasiumBatch(BatchEnv):
+    """`count` environments in one process. Observations are flattened, a dict in the order of its space.
+
+    Success is what the last `info` of an episode says under "is_success" or "success".
+    """
+
+    def __init__(self, source: Source, count: int, **options: Any):
+        """Make the environments; `options` are passed to `gymnasium.make` or to the function."""
+        self.count = count
+        self.envs: list[Any] = []
+        try:
+            for _ in range(count):
+                self._add(source, make_env(source, options))
+        except BaseException:
+            self.close()
+            raise
+        space = self.envs[0].action_space
+        self.act_low, self.act_high = (np.ravel(edge).astype(np.float64) for edge in (space.low, space.high))
+        self.obs: Doubles = np.zeros((count, flatten_size(self.envs[0])))
+        self.steps = np.zeros(count, dtype=np.int64)
+
+    def reset(self, rows: Rows, rngs: Sequence[np.random.Generator]) -> None:
+        """Start an episode in each row, from a seed drawn from the row's generator."""
+        self.reset_from_seeds(rows, [int(rng.integers(2**31)) for rng in rngs])
+
+    def reset_from_seeds(self, rows: Rows, seeds: Sequence[int]) -> None:
+        """Call `reset(seed=…)` of each row's environment."""
+        for row, seed in zip(rows.tolist(), seeds, strict=True):
+            self._keep(row, self.envs[row].reset(seed=seed)[0])
+        self.steps[rows] = 0
+
+    def step(self, rows: Rows, act: npt.NDArray[Any]) -> Outcome:
+        """Step each row's environment."""
+        reward, success, ended = np.zeros(len(rows)), *np.zeros((2, len(rows)), dtype=np.bool_)
+        self.steps[rows] += 1
+        for k, row in enumerate(rows.tolist()):
+            env = self.envs[row]
+            action = act[k].astype(env.action_space.dtype).reshape(env.action_space.shape)
+            obs, reward[k], terminated, truncated, info = env.step(action)
+            self._keep(row, obs)
+            ended[k] = terminated or truncated or self.steps[row] >= MAX_STEPS
+            key = next((name for name in SUCCESS_KEYS if name in info), None)
+            success[k] = key is not None and bool(info[key])
+            if ended[k] and key is None:
+                self.reports_success = False
+        return Outcome(reward, success, ended)
+
+    def observe(self, rows: Rows) -> Doubles:
+        """Return the flattened observations."""
+        return self.obs[rows]
+
+    def render(self, row: int) -> Any:
+        """Return the environment's own image; needs the option render_mode="rgb_array"."""
+        return self.envs[row].render()
+
+    def close(self) -> None:
+        """Close all environments, even if closing one of them fails."""
+        with ExitStack() as stack:
+            while self.envs:
+                stack.callback(self.envs.pop().close)
+
+    def _add(self, source: Source, env: Any) -> None:
+        if any(env is other for other in self.envs):
+            raise InvalidSettings(
+                f"{source_name(source)} returned the same environment twice; it must make a new one at each call."
+            )
+        self.envs.append(env)
+
+    def _keep(self, row: int, obs: Any) -> None:
+        self.obs[row] = np.asarray(flatten(self.envs[row].observation_space, obs))
+
+
+def flatten_size(env: Any) -> int:
+    """Return the number of values in a flattened observation."""
+    space = flatten_space(env.observation_space)
+    if not isinstance(space, Box):
+        raise InvalidSettings(f"observations in {env.observation_space} have no fixed size; a policy needs one.")
+    return int(np.prod(space.shape))
+
+
+def gymnasium_task(source: Source, **options: Any) -> Task:
+    """Return a task for an environment; making one environment tells its sizes."""
+    env = make_env(source, options)
+    try:
+        sizes = flatten_size(env), int(np.prod(env.action_space.shape))
+    finally:
+        env.close()
+    return Task(
+        name=source_name(source),
+        summary="A Gymnasium environment.",
+        obs_size=sizes[0],
+        act_size=sizes[1],
+        horizon=MAX_STEPS,
+        metric="return",
+        make_batch=partial(GymnasiumBatch, source),
+        environments_per_member=ENVIRONMENTS_PER_MEMBER,
+    )
