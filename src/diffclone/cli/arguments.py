@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import tyro
 
@@ -11,7 +11,6 @@ from diffclone.data import Demonstrations
 from diffclone.data.formats import has_format_prefix
 from diffclone.errors import InvalidSettings
 from diffclone.policy import Policy
-from diffclone.shapes import Coefficient, Scalar
 from diffclone.tasks import TASKS
 from diffclone.tasks.options import parse_options
 
@@ -71,25 +70,3 @@ def guide_cache() -> Path:
 def expert_options(options: tuple[str, ...], weights: Path | None) -> dict[str, Any]:
     """As `Task.expert` takes them."""
     return parse_options(options) | ({} if weights is None else {"weights": weights})
-
-
-def scalar_rule() -> tyro.constructors.ConstructorRegistry:
-    """Tell the parser that a stackable field is a number on the command line, or a word it knows."""
-    rules = tyro.constructors.ConstructorRegistry()
-
-    @rules.primitive_rule
-    def rule(
-        info: tyro.constructors.PrimitiveTypeInfo,
-    ) -> tyro.constructors.PrimitiveConstructorSpec[Any] | None:  # pyright: ignore[reportUnusedFunction]
-        words = {Scalar: (), Coefficient: ("auto",)}.get(cast(Any, info.type))
-        if words is None:
-            return None
-        return tyro.constructors.PrimitiveConstructorSpec(
-            nargs=1,
-            metavar="|".join(("FLOAT", *words)),
-            instance_from_str=lambda given: given[0] if given[0] in words else float(given[0]),
-            is_instance=lambda value: value in words or isinstance(value, float | int),
-            str_from_instance=lambda value: [str(value)],
-        )
-
-    return rules

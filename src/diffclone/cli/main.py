@@ -5,15 +5,16 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, NoReturn
 
 from diffclone.cli.console import print_message, print_table
 from diffclone.errors import DiffcloneError, DiffcloneWarning, UnknownName
 from diffclone.records import versions
 from diffclone.registry import Registry
 
-EXIT_ERROR, EXIT_INTERRUPTED = 2, 130
+EXIT_ERROR, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 130, 1
 
 COMMANDS: Registry[str] = Registry(
     "command",
@@ -40,26 +41,52 @@ MOVED = {"bench": "`diffclone bench` has moved to the repository: python -m benc
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a command. An error of the user is one line and exit code 2."""
+    """Run a command. A user error is one line and exit code 2."""
     argv = list(sys.argv[1:] if arguments is None else arguments)
     report_errors(lambda: dispatch(argv))
 
 
+def run_command(command_type: type[Any], prog: str) -> None:
+    """Run a command that is not one of `diffclone`'s, with the arguments of this process."""
+
+    def work() -> None:
+        from diffclone.cli.parser import parse
+
+        parse(command_type, prog, sys.argv[1:]).run()
+
+    report_errors(work)
+
+
 def report_errors(work: Callable[[], None]) -> None:
-    """Call `work`; print an expected error as one line and exit."""
+    """Call `work`. Print an expected error as one line and exit."""
     warnings.showwarning = show_warning
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  closed by the shell (>&-)
     try:
         work()
+        sys.stdout.flush()
     except DiffcloneError as error:
-        print_message(f"diffclone: {error}")
-        sys.exit(EXIT_ERROR)
+        fail(str(error))
     except KeyboardInterrupt as error:
-        print_message(f"diffclone: {error}" if str(error) else "diffclone: interrupted.")
-        sys.exit(EXIT_INTERRUPTED)
+        fail(str(error) or "interrupted.", EXIT_INTERRUPTED)
+    except BrokenPipeError:  # the reader (`| head`) has seen enough
+        discard_output()
+        sys.exit(EXIT_BROKEN_PIPE)
     except OSError as error:
+        discard_output()
         hint = " Free some space, then run the same command again." if error.errno == errno.ENOSPC else ""
-        print_message(f"diffclone: {error.filename or 'writing'}: {os.strerror(error.errno or 0)}.{hint}")
-        sys.exit(EXIT_ERROR)
+        fail(f"{error.filename or 'writing'}: {os.strerror(error.errno or 0)}.{hint}")
+
+
+def fail(message: str, code: int = EXIT_ERROR) -> NoReturn:
+    """Print the message and exit."""
+    print_message(f"diffclone: {message}")
+    sys.exit(code)
+
+
+def discard_output() -> None:
+    """Send what is left in stdout's buffer to nowhere, so that Python does not fail to write it when it exits."""
+    with suppress(OSError):  # a stdout that is not a file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
@@ -70,32 +97,21 @@ def show_warning(message: Warning | str, category: type[Warning], *place: Any) -
 
 def dispatch(argv: list[str]) -> None:
     """Find the command and run it."""
-    if not argv or argv[0] in ("-h", "--help"):
+    name, rest = (argv[0], argv[1:]) if argv else ("--help", [])
+    if name in ("-h", "--help"):
         rows = [[name, summary] for name, summary in COMMANDS.items()]
         print_table("diffclone COMMAND --help explains each:", ["command", "what it does"], rows)
-    elif argv[0] in ("-V", "--version"):
+        return
+    if name in ("-V", "--version"):
         sys.stdout.write(f"diffclone {versions()['diffclone']}\n")
-    elif argv[0] in MOVED:
-        raise UnknownName(MOVED[argv[0]])
-    else:
-        name, rest = argv[0], argv[1:]
-        summary = COMMANDS[name]
-        module = import_module(f"diffclone.cli.{name}")
-        if name == "train":
-            module.run_train(rest, summary)
-        else:
-            parse(getattr(module, name.capitalize()), f"diffclone {name}", rest, summary).run()
+        return
+    if name in MOVED:
+        raise UnknownName(MOVED[name])
+    summary = COMMANDS[name]
+    module = import_module(f"diffclone.cli.{name}")
+    if name == "train":  # its flags depend on the method and on the data
+        module.run_train(rest, summary)
+        return
+    from diffclone.cli.parser import parse
 
-
-def run_command(command_type: type[Any], prog: str) -> None:
-    """Parse `sys.argv` and run a command that is not part of `diffclone`, such as a script's."""
-    report_errors(lambda: parse(command_type, prog, sys.argv[1:]).run())
-
-
-def parse(command_type: type[Any], prog: str, arguments: list[str], summary: str | None = None) -> Any:
-    """Return the command with its fields from the arguments."""
-    import tyro
-
-    from diffclone.cli.arguments import scalar_rule
-
-    return tyro.cli(command_type, prog=prog, description=summary, args=arguments, registry=scalar_rule())
+    parse(getattr(module, name.capitalize()), f"diffclone {name}", rest, summary).run()
