@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any, NoReturn
 
 from diffclone.cli.console import print_message, print_table
@@ -60,7 +61,8 @@ def run_command(command_type: type[Any], prog: str) -> None:
 def report_errors(work: Callable[[], None]) -> None:
     """Call `work`. Print an expected error as one line and exit."""
     warnings.showwarning = show_warning
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  closed by the shell (>&-)
+    if not sys.stdout:  # closed by the shell (>&-)
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
     try:
         work()
         sys.stdout.flush()

@@ -4,9 +4,8 @@ import contextlib
 import difflib
 import io
 import re
-import sys
 from collections.abc import Generator, Sequence
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import tyro
 
@@ -18,9 +17,14 @@ T = TypeVar("T")
 
 def parse(command: type[T], prog: str, arguments: Sequence[str], summary: str | None = None) -> T:
     """Return the command with its fields set by the arguments. Print the help and exit if it is requested."""
-    parsed, unknown = parse_known(command, prog, arguments, description=summary)
+    try:
+        parsed, unknown = parse_known(command, prog, arguments, description=summary)
+    except InvalidSettings:
+        check_flags(command, prog, arguments)  # an unknown flag may be the cause
+        raise
     if unknown:
-        report_unknown(command, prog, arguments, unknown)
+        check_flags(command, prog, arguments)
+        raise InvalidSettings(f"unexpected argument {unknown[0]!r}. See {prog} --help.")
     return parsed
 
 
@@ -55,34 +59,40 @@ def one_line_errors(prog: str) -> Generator[None, None, None]:
 def condense(box: str) -> str:
     """Return the message of one of tyro's boxes as one line.
 
-    Rules separate its parts: the message, then the argument's help. In both, deeper lines are descriptions.
+    Below the title, rules separate the message from the help of the argument. Deeply indented lines are descriptions.
     """
-    lines = [line.strip("│╭╮╰╯").removeprefix(" ").rstrip() for line in box.splitlines()]
+    text = re.sub(r"\x1b\[[\d;]*m", "", box).translate(str.maketrans("│╭╮╰╯", 5 * " "))
     parts: list[list[str]] = [[]]
-    for line in lines[1:]:
-        if line.startswith("──"):
+    for line in text.splitlines()[1:]:
+        if re.fullmatch(r"\s*[─-]{5,}\s*", line):
             parts.append([])
-        elif not line.startswith(8 * " "):
+        elif line.strip() and not line.startswith(10 * " "):
             parts[-1].append(line.strip())
-    message = re.sub(r"^Error parsing (settings\.)?", "", " ".join(parts[0])).removesuffix(".")
-    if len(parts) > 1 and parts[1][:1] == ["Argument helptext:"]:  # followed by `--flag TYPE`
-        message = re.sub(r"^--[^:]*", parts[1][1], message)
+    first, *others = [part for part in parts if part]
+    message = " ".join(first).removesuffix(".").replace("Missing", "missing")
+    for pattern, plain in (
+        (r"^Error parsing (settings\.)?", ""),
+        (r"invalid literal for int.. with base 10: ('.*')", r"\1 is not an integer"),
+        (r"could not convert string to float: ('.*')", r"\1 is not a number"),
+    ):
+        message = re.sub(pattern, plain, message)
+    if others and others[0][0] == "Argument helptext:":  # followed by `--flag TYPE`
+        message = re.sub(r"^--[^:]*", others[0][1], message)
     return f"{message}."
 
 
-def report_unknown(command: type[Any], prog: str, arguments: Sequence[str], unknown: Sequence[str]) -> NoReturn:
-    """Raise `InvalidSettings` with the first unknown flag and the nearest known one."""
+def check_flags(command: type[Any], prog: str, arguments: Sequence[str]) -> None:
+    """Raise `InvalidSettings` for a flag that the command does not have, with the nearest one."""
     page = io.StringIO()
     with contextlib.redirect_stdout(page), contextlib.suppress(SystemExit):
         parse_known(command, prog, ["--help"])
     flags = set(re.findall(r"--[\w.-]+", page.getvalue()))
-    given = [argument.partition("=")[0].replace("_", "-") for argument in arguments if argument.startswith("--")]
-    wrong = next((flag for flag in given if flag not in flags), None)
-    if wrong is None:
-        raise InvalidSettings(f"unexpected argument {unknown[0]!r}. See {prog} --help.")
-    nearest = difflib.get_close_matches(wrong, flags, n=1, cutoff=0.5)
-    hint = f"; did you mean {nearest[0]}?" if nearest else "."
-    raise InvalidSettings(f"unknown option {wrong}{hint} See {prog} --help.")
+    for argument in arguments:
+        flag = argument.partition("=")[0].replace("_", "-")
+        if flag.startswith("--") and flag not in flags:
+            nearest = difflib.get_close_matches(flag, flags, n=1, cutoff=0.5)
+            hint = f"; did you mean {nearest[0]}?" if nearest else "."
+            raise InvalidSettings(f"unknown option {flag}{hint} See {prog} --help.")
 
 
 def scalar_rule() -> tyro.constructors.ConstructorRegistry:

@@ -1,18 +1,23 @@
-"""The `train` command."""
+"""The `train` command.
 
-import argparse
-import dataclasses
-from dataclasses import dataclass
+Its settings flags depend on the method, and their defaults on the data. So the arguments are parsed in two stages:
+first the options below, to choose the method and to read the demonstrations; then the same options together with the
+fields of the method.
+"""
+
+from dataclasses import dataclass, field, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from diffclone.cli.arguments import absolute_source, find_demonstrations, guide_cache, parse_values, scalar_rule
+from diffclone.cli.arguments import absolute_source, find_demonstrations, guide_cache, parse_values
 from diffclone.cli.console import bars, print_json, print_message
 from diffclone.cli.interrupt import between_updates
+from diffclone.cli.parser import parse, parse_known
 from diffclone.cli.tracking import tracking
-from diffclone.data.formats import describe, has_format_prefix
+from diffclone.data import Demonstrations
+from diffclone.data.formats import describe
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import PRESETS, preset
 from diffclone.fit import FitOptions
@@ -27,80 +32,79 @@ from diffclone.training.overfitting import Overfitting
 from diffclone.training.runs import train_run
 from diffclone.training.suggestion import suggest
 
+PROG = "diffclone train"
 HELD_OUT = 0.1
-"""Part of the episodes held out where nothing is said."""
+"""The default fraction of held-out episodes."""
+
+
+DATA_HELP = """The name of a task, for its bundled demonstrations; or your own demonstrations: .npz, .pt, robomimic or
+D4RL .hdf5, minari:ID, lerobot:FOLDER, .zarr."""
+Data = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA", help=DATA_HELP)]
 
 
 @dataclass(frozen=True)
-class Train:
-    """Train a method on a task's bundled demonstrations or on a file, several seeds at once."""
+class TrainOptions:
+    """The options that every method has."""
 
-    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
-    """A task's name, for its bundled demonstrations; or demonstrations of yours: .npz, .pt, robomimic or D4RL .hdf5,
-    minari:ID, lerobot:FOLDER, .zarr."""
     out: Path
-    """The run's folder. The same command again continues it; a folder that holds another run is left alone."""
+    """Folder of the run. Run the same command again to resume it. A folder with another run is not changed."""
     task: str | None = None
-    """The task that a file's demonstrations are of, for presets; by default what the file says."""
+    """Task of the demonstrations in a file, for presets. By default the task that the file names."""
     method: str = "dbc"
-    """What to train: bc, dbc, ibc, ibc-langevin or diffusion-policy."""
+    """Method to train: bc, dbc, ibc, ibc-langevin or diffusion-policy."""
     preset: str | None = None
-    """Settings made for the task: paper, release, brief, best, demo. Without one, sizes and schedules follow from the
-    data. The flags below change either."""
+    """Settings made for the task: paper, release, brief, best, demo. Without a preset, sizes and schedules follow from
+    the data. The settings flags below change either."""
     guide: str | None = None
-    """Another guide for dbc, with its default settings: diffusion, energy, vae or gan."""
+    """Guide of dbc, with its default settings: diffusion, energy, vae or gan."""
     seeds: int = 3
-    """How many members to train, with seeds 0, 1, …"""
+    """Number of members to train, with seeds 0, 1, …"""
     vary: tuple[str, ...] = ()
-    """Fields in which members differ beside their seeds, e.g. coefficient=0,10,30."""
+    """Values of fields in which members differ besides their seeds, e.g. coefficient=0,10,30."""
     fraction: float = 1.0
-    """Learn from this part of the demonstrations only, chosen at random."""
+    """Train on a random fraction of the demonstrations."""
     fraction_by: Literal["episode", "transition"] = "episode"
-    """What the part is of: whole episodes, or transitions, as the released code has it."""
+    """Whether the fraction is of episodes or of transitions (as in the released code)."""
     action_noise: float = 0.0
-    """Standard deviation of noise put on the expert's actions, in their own unit."""
+    """Standard deviation of the Gaussian noise added to the expert's actions, in raw units."""
     held_out: float | None = None
-    """Part of the episodes that nothing learns from, to see over-fitting by; by default a tenth of a file's where it
-    has ten episodes and no preset is named, else none."""
+    """Fraction of the episodes that is not trained on, to detect over-fitting. By default 0.1 for a file of at least
+    ten episodes if no preset is given, else 0."""
     device: str = "auto"
-    """Where to train; auto is a GPU where there is one."""
+    """Device to train on: cpu, cuda, cuda:1, mps, or auto for a CUDA GPU if there is one."""
     precision: Precision = "float32"
-    """Of matrix products; tf32 and bfloat16 are faster on a GPU where networks are wide."""
+    """Precision of matrix products. On a GPU, tf32 and bfloat16 are faster for wide networks."""
     cache: bool = True
     """Keep trained guides for other runs, in $DIFFCLONE_CACHE or ~/.cache/diffclone/guides."""
     checkpoint_seconds: float = 30.0
-    """How often the state of training is written."""
+    """Seconds between two checkpoints."""
     tensorboard: bool = False
-    """Also write losses for TensorBoard into the run's folder."""
+    """Also log losses for TensorBoard, in the folder of the run."""
     wandb: bool = False
-    """Also write losses for Weights & Biases there, offline unless WANDB_MODE says otherwise."""
+    """Also log losses for Weights & Biases, in the folder of the run; offline unless WANDB_MODE is set."""
     json: bool = False
-    """Print JSON when done."""
+    """Print the result as JSON."""
 
-    def run(self, method: Method[Any]) -> None:
-        """Do it."""
-        task, demos = find_demonstrations(self.data, self.task)
-        if self.data not in TASKS:
-            print_message(f"{self.data} is {describe(demos)}")
+    def run(self, method: Method[Any], data: str, task: str | None, demos: Demonstrations) -> None:
+        """Train the method on the demonstrations and print the result."""
         if self.seeds < 1:
-            raise InvalidSettings(f"at least one seed is needed; {self.seeds} were asked for.")
-        original = demos
-        if self.fraction != 1:
-            demos = demos.subsample(self.fraction, by=self.fraction_by)
-            original = demos if self.fraction_by == "episode" else original
-        if self.action_noise:
-            demos = demos.with_action_noise(self.action_noise)
+            raise InvalidSettings(f"--seeds must be at least 1; it is {self.seeds}.")
+        if data not in TASKS:
+            print_message(f"{data} is {describe(demos)}")
         if self.preset is not None:
-            print_message(
-                f"{task}/{self.method}/{self.preset}: {PRESETS[f'{task}/{self.method}/{self.preset}'].source}"
-            )
-        share = self.held_out
-        if share is None:
-            own = self.preset is None and self.data not in TASKS
-            share = HELD_OUT if own and demos.num_episodes >= 1 / HELD_OUT else 0.0
-        whole, (demos, unseen) = demos, demos.split(share) if share else (demos, None)
-        episodes = RunEpisodes.from_split(whole, demos, original, absolute_source(self.data))
-        watched = Overfitting()
+            name = f"{task}/{self.method}/{self.preset}"
+            print_message(f"{name}: {PRESETS[name].source}")
+        demos, held_out, episodes = self.select(demos, data)
+        options = FitOptions(
+            seeds=range(self.seeds),
+            vary=parse_values("--vary", self.vary),
+            device=self.device,
+            precision=self.precision,
+            held_out=held_out,
+            checkpoint_seconds=self.checkpoint_seconds,
+            cache=guide_cache() if self.cache else None,
+        )
+        overfitting = Overfitting()
         with (
             tracking(self.out, tensorboard=self.tensorboard, wandb=self.wandb) as write,
             bars() as show,
@@ -110,32 +114,16 @@ class Train:
             def progress(now: Progress) -> None:
                 show.training(self.method, now)
                 write(now)
-                watched.see(now)
+                overfitting.see(now)
                 stop()
 
-            run = train_run(
-                self.out,
-                method,
-                demos,
-                FitOptions(
-                    seeds=range(self.seeds),
-                    vary=parse_values("--vary", self.vary),
-                    device=self.device,
-                    precision=self.precision,
-                    held_out=unseen,
-                    checkpoint_seconds=self.checkpoint_seconds,
-                    cache=guide_cache() if self.cache else None,
-                ),
-                task=task,
-                episodes=episodes,
-                progress=progress,
-            )
+            run = train_run(self.out, method, demos, options, task=task, episodes=episodes, progress=progress)
         policy = run.policy()
         diverged = Record.read_all(run.records)[0].results["diverged"]
         if diverged:
-            lost = "; ".join(", ".join(f"{k} {v:g}" for k, v in policy.members[m].items()) for m in diverged)
-            print_message(f"Members that diverged, and are of no use: {lost}. A smaller learning rate may help.")
-        if notice := watched.notice():
+            members = "; ".join(", ".join(f"{k} {v:g}" for k, v in policy.members[m].items()) for m in diverged)
+            print_message(f"Diverged (NaN weights): {members}. Try a smaller learning rate.")
+        if notice := overfitting.notice():
             print_message(notice)
         if self.json:
             about = {"members": list(policy.members), "diverged": diverged, "data": policy.data}
@@ -143,59 +131,56 @@ class Train:
         else:
             print_message(f"{policy!r} in {self.out}. Next: diffclone evaluate {self.out}")
 
+    def select(self, demos: Demonstrations, data: str) -> tuple[Demonstrations, Demonstrations | None, RunEpisodes]:
+        """Return the demonstrations to train on, the held-out ones, and a list of both for the run."""
+        original = demos
+        if self.fraction != 1:
+            demos = demos.subsample(self.fraction, by=self.fraction_by)
+            original = demos if self.fraction_by == "episode" else original
+        if self.action_noise:
+            demos = demos.with_action_noise(self.action_noise)
+        share = self.held_out
+        if share is None:
+            by_default = data not in TASKS and self.preset is None
+            share = HELD_OUT if by_default and demos.num_episodes >= 1 / HELD_OUT else 0.0
+        training, held_out = demos.split(share) if share else (demos, None)
+        return training, held_out, RunEpisodes.from_split(demos, training, original, absolute_source(data))
+
 
 def run_train(arguments: list[str], summary: str) -> None:
-    """Parse and run."""
-    method = peek_method(arguments)
-    both = dataclasses.make_dataclass(
+    """Parse the arguments and train."""
+    words = [argument for argument in arguments if argument not in ("-h", "--help")]
+    # The default stands for --out, which is required: the second stage reports it if it is missing.
+    options, rest = parse_known(TrainOptions, PROG, words, default=TrainOptions(out=Path()), add_help=False)
+    data = rest[0] if rest and not rest[0].startswith("-") else ""
+    task, demos = find_demonstrations(data, options.task) if data else (options.task, None)
+    method = choose_method(options, task, demos)
+    command = make_dataclass(
         "TrainWithSettings",
         [
-            ("command", Annotated[Train, tyro.conf.arg(name="")]),
-            (
-                "settings",
-                Annotated[type(method), tyro.conf.arg(name="")],
-                dataclasses.field(default=method),
-            ),
+            ("data", Data),
+            ("options", Annotated[TrainOptions, tyro.conf.arg(name="")]),
+            ("settings", Annotated[type(method), tyro.conf.arg(name="")], field(default=method)),
         ],
         frozen=True,
     )
-    # What may be absent (an encoder) is there with its flags where the preset has it.
-    whole = (tyro.conf.AvoidSubcommands,)
-    chosen: Any = tyro.cli(
-        both, prog="diffclone train", description=summary, args=arguments, registry=scalar_rule(), config=whole
-    )
-    chosen.command.run(chosen.settings)
+    parsed: Any = parse(command, PROG, arguments, summary)
+    if demos is None or parsed.data != data:
+        raise InvalidSettings(f"the data must come first: diffclone train {parsed.data} …")
+    parsed.options.run(parsed.settings, data, task, demos)
 
 
-def peek_method(argv: list[str]) -> Method[Any]:
-    """The settings that the flags of `train` start from: they depend on --method, --preset and the task."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag, default in (
-        ("--method", "dbc"),
-        ("--preset", None),
-        ("--task", None),
-        ("--guide", None),
-        ("--out", None),
-    ):
-        parser.add_argument(flag, default=default)
-    known, rest = parser.parse_known_args(argv)
-    task = known.task
-    data = next((a for a in rest if is_data(a)), None)
-    if known.preset is not None and task is None:
-        task = data if data is None else find_demonstrations(data, None)[0]
-        if task is None:
-            presets = ", ".join(PRESETS)
-            raise InvalidSettings(f"a preset belongs to a task; say --task NAME. Presets: {presets}.")
-    method = preset(task, known.method, known.preset)
-    if known.guide is not None:
+def choose_method(options: TrainOptions, task: str | None, demos: Demonstrations | None) -> Method[Any]:
+    """Return the method with the settings of the preset, or with settings for these demonstrations."""
+    if options.preset is not None and task is None:
+        end = f"/{options.method}/{options.preset}"
+        tasks = ", ".join(name.removesuffix(end) for name in PRESETS if name.endswith(end))
+        raise InvalidSettings(f"--preset {options.preset} needs --task NAME; tasks that have it: {tasks or 'none'}.")
+    method = preset(task, options.method, options.preset)
+    if options.guide is not None:
         if not isinstance(method, DBC):
-            raise InvalidSettings(f"--guide {known.guide} is for dbc; {known.method} has no guide.")
-        method = dataclasses.replace(method, guide=GUIDES[known.guide]())
-    if known.preset is not None or data is None:
+            raise InvalidSettings(f"--guide {options.guide} is for dbc; {options.method} has no guide.")
+        method = replace(method, guide=GUIDES[options.guide]())
+    if options.preset is not None or demos is None:
         return method
-    return suggest(method, known.method, find_demonstrations(data, None)[1])
-
-
-def is_data(text: str) -> bool:
-    """Whether an argument names demonstrations."""
-    return text in TASKS or has_format_prefix(text) or Path(text).exists()
+    return suggest(method, options.method, demos)

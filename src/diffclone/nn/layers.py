@@ -93,6 +93,10 @@ class Network:
     before the hidden layers. None for plain numbers."""
 
     def __post_init__(self) -> None:
+        if self.width < 1 or self.depth < 0:
+            raise InvalidSettings(
+                f"width must be at least 1, and depth not negative; they are {self.width} and {self.depth}."
+            )
         if self.image is not None and (len(self.image) != 3 or self.image[0] < 1 or min(self.image[1:]) < SMALLEST):
             raise InvalidSettings(
                 f"image must be channels, height and width, at least 1, {SMALLEST} and {SMALLEST}; it is {self.image}."
