@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from diffclone.records import Record
-from docs import deploy_tables, method_tables, monitor_tables, performance_tables, reproduction_tables, task_tables
+from docs import (
+    deploy_tables,
+    method_tables,
+    monitor_tables,
+    performance_tables,
+    recipe_tables,
+    reproduction_tables,
+    task_tables,
+)
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -139,6 +147,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "latency": task_tables.latency_table,
     **performance_tables.BLOCKS,
     **reproduction_tables.BLOCKS,
+    **recipe_tables.BLOCKS,
 }
 
 
@@ -179,7 +188,8 @@ def main() -> int:
     stale = 0
     for path in (
         ROOT / "README.md",
-        *(DOCS / f"{name}.md" for name in ("results", "tasks", "monitor", "deploy", "performance", "reproduction")),
+        *(DOCS / f"{name}.md" for name in ("results", "tasks", "monitor", "deploy", "performance")),
+        *(DOCS / f"{name}.md" for name in ("reproduction", "paper-recipe")),
     ):
         text = path.read_text(encoding="utf-8")
         if filled(text) != text:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from diffclone.statistics import difference_interval, mean_interval, permutation_p, wilson
+from diffclone.statistics import difference_interval, mean_interval, paired_permutation_p, permutation_p, wilson
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,18 @@ def test_a_permutation_test_is_fair() -> None:
     rng = np.random.default_rng(0)
     found = [permutation_p(rng.normal(size=6).tolist(), rng.normal(size=6).tolist()) for _ in range(200)]
     assert 0.01 < np.mean(np.array(found) < 0.05) < 0.1
+
+
+def test_a_paired_permutation_test_by_hand() -> None:
+    # Of the 8 signs of (1, 2, 3), only +++ and --- have a sum of at least 6; of (1, 2, -3), all have at least 0.
+    assert paired_permutation_p([1.0, 2.0, 3.0]) == 2 / 8
+    assert paired_permutation_p([1.0, 2.0, -3.0]) == 1
+    assert paired_permutation_p([0.1] * 10) == 2 / 1024
+    assert paired_permutation_p([0.0, 0.0]) == 1
+
+
+def test_a_paired_permutation_test_of_many_seeds_samples_the_signs() -> None:
+    differences = np.random.default_rng(0).normal(0.5, 1.0, 14)
+    exact, zeros = paired_permutation_p(differences.tolist()), [0.0] * 6  # zeros do not change p
+    assert paired_permutation_p([*differences, *zeros]) == pytest.approx(exact, abs=0.01)
+    assert 0 < paired_permutation_p([1.0] * 30) < 0.001

@@ -52,6 +52,22 @@ def permutation_p(ours: Sequence[float], theirs: Sequence[float]) -> float:
     return float((1 + (gaps >= observed - 1e-12).sum()) / (1 + DEALS))
 
 
+def paired_permutation_p(differences: Sequence[float]) -> float:
+    """Return the two-sided p-value of paired differences, one per seed, from a permutation test of their signs.
+
+    All signs are tried if there are few, otherwise a random sample of them. The smallest p of n seeds is 2 / 2ⁿ.
+    """
+    observed, count = np.asarray(differences, dtype=np.float64), len(differences)
+    exact = 2**count <= DEALS
+    if exact:
+        signs = 1 - 2 * (np.arange(2**count)[:, None] >> np.arange(count) & 1)
+    else:
+        signs = np.random.default_rng(0).choice((-1, 1), (DEALS, count))
+    reached = (np.abs(signs @ observed) >= abs(observed.sum()) * (1 - 1e-12)).sum()
+    # The observed signs are among all signs; a sample must count them too, or p could be 0.
+    return float(reached / len(signs)) if exact else float((1 + reached) / (1 + DEALS))
+
+
 def _resampled_means(outcomes: Table) -> npt.NDArray[np.float64]:
     rng = np.random.default_rng(0)
     seeds, starts = outcomes.shape
