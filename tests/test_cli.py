@@ -239,11 +239,11 @@ NAN[2, 3], INF[1, 0] = np.nan, np.inf
     ("arrays", "message"),
     [
         ({"observations": GOOD["obs"], "actions": GOOD["act"]}, "lacks obs, act, episode_ends; it has observations"),
-        (GOOD | {"obs": NAN}, "obs holds 1 value that is NaN or infinite, first in row 2, column 3"),
-        (GOOD | {"act": INF}, "act holds 1 value that is NaN or infinite, first in row 1, column 0"),
+        (GOOD | {"obs": NAN}, "obs contains 1 NaN or infinite value, first in row 2, column 3"),
+        (GOOD | {"act": INF}, "act contains 1 NaN or infinite value, first in row 1, column 0"),
         (GOOD | {"act": np.eye(3, 2)}, "observations and actions differ in length: 4 != 3"),
         (GOOD | {"act": np.arange(4)}, r"act must be \(steps, action size\); its shape is \(4,\)"),
-        (GOOD | {"episode_ends": [2]}, "episode_ends must rise from at least 1 to the number of steps, 4"),
+        (GOOD | {"episode_ends": [2]}, "episode_ends must increase from at least 1 to the number of steps, 4"),
         (GOOD | {"obs": np.eye(0, 6), "act": np.eye(0, 2), "episode_ends": []}, "there are no demonstrations"),
     ],
     ids=["keys", "nan", "inf", "lengths", "1-D", "ends", "nothing"],
@@ -646,8 +646,8 @@ def test_train_on_a_part_of_the_demonstrations(diffclone: Command, tmp_path: Pat
         (("--fraction", "0"), "fraction must be above 0 and at most 1; it is 0"),
         (("--fraction", "1.5"), "fraction must be above 0 and at most 1; it is 1.5"),
         (("--fraction", "nan"), "fraction must be above 0 and at most 1; it is nan"),
-        (("--action-noise", "-0.1"), "the level of noise must be finite and not negative; it is -0.1"),
-        (("--action-noise", "inf"), "the level of noise must be finite and not negative; it is inf"),
+        (("--action-noise", "-0.1"), "the noise level must be finite and not negative; it is -0.1"),
+        (("--action-noise", "inf"), "the noise level must be finite and not negative; it is inf"),
     ],
 )
 def test_a_part_that_cannot_be_is_one_line(

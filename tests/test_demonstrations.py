@@ -49,24 +49,24 @@ GIVEN: dict[str, Any] = {"obs": ONES, "act": ONES, "episode_ends": [3]}
     ("arguments", "message"),
     [
         ({"act": np.ones((4, 1))}, r"differ in length: 3 != 4"),
-        ({"obs": [[0, 0], [0, np.nan], [0, 0]]}, r"obs holds 1 value that is NaN .* row 1, column 1"),
+        ({"obs": [[0, 0], [0, np.nan], [0, 0]]}, r"obs contains 1 NaN or infinite value, first in row 1, column 1"),
         (
             {"act": [[0, 0], [0, 0], [-np.inf, np.inf]]},
-            r"act holds 2 values .* infinite, first in row 2, column 0",
+            r"act contains 2 NaN or infinite values, first in row 2, column 0",
         ),
-        ({"obs": np.full((3, 2), 1e300)}, r"obs holds 6 values .* infinite"),
+        ({"obs": np.full((3, 2), 1e300)}, r"obs contains 6 NaN or infinite values"),
         ({"act": np.ones(3)}, r"act must be \(steps, action size\); its shape is \(3,\).*act\[:, None\]"),
         ({"obs": np.ones((3, 2, 2))}, r"obs must be \(steps, size\); its shape is \(3, 2, 2\)"),
         ({"obs": np.ones(3)}, r"obs must be \(steps, size\); its shape is \(3,\)"),
-        ({"obs": [["a", "b"]] * 3}, r"obs must hold numbers"),
-        ({"obs": [[None, 1.0]] * 3}, r"obs must hold numbers; it holds object"),
+        ({"obs": [["a", "b"]] * 3}, r"obs must contain numbers"),
+        ({"obs": [[None, 1.0]] * 3}, r"obs must contain numbers; it contains object"),
         ({"obs": np.ones((0, 2)), "act": np.ones((0, 2)), "episode_ends": []}, r"0 steps"),
-        ({"episode_ends": [1, 2]}, r"number of steps, 3; they run 1, 2\."),
-        ({"episode_ends": [1, 4]}, r"number of steps, 3; they run 1, 4\."),
-        ({"episode_ends": [2, 2, 3]}, r"they run 2, 2, 3\."),
-        ({"episode_ends": [0, 3]}, r"they run 0, 3\."),
-        ({"episode_ends": [1.5, 3.0]}, r"whole numbers; it is float64"),
-        ({"episode_ends": [[3]]}, r"whole numbers; .* shape \(1, 1\)"),
+        ({"episode_ends": [1, 2]}, r"number of steps, 3; they are 1, 2\."),
+        ({"episode_ends": [1, 4]}, r"number of steps, 3; they are 1, 4\."),
+        ({"episode_ends": [2, 2, 3]}, r"they are 2, 2, 3\."),
+        ({"episode_ends": [0, 3]}, r"they are 0, 3\."),
+        ({"episode_ends": [1.5, 3.0]}, r"integers; it is float64"),
+        ({"episode_ends": [[3]]}, r"integers; .* shape \(1, 1\)"),
         ({"episode_ends": None}, r"exactly one of episode_ends .* or done"),
         ({"done": [0, 0, 1]}, r"exactly one of episode_ends .* or done"),
         ({"episode_ends": None, "done": [0, 1]}, r"done and obs differ in length: 2 != 3"),
@@ -243,7 +243,7 @@ def test_take_gives_these_episodes_in_this_order() -> None:
     part = make([3, 1, 2]).take([2, 0])
     assert part.obs[:, 0].tolist() == [4, 5, 0, 1, 2]
     assert part.episode_ends.tolist() == [2, 5]
-    with pytest.raises(InvalidData, match="episodes 3 were asked for; there are 0 … 2"):
+    with pytest.raises(InvalidData, match="episodes 3 were requested; there are 0 … 2"):
         make([3, 1, 2]).take([3])
 
 

@@ -1,4 +1,4 @@
-"""What an expert did: observations, actions, and where each episode ends. Frozen, and validated when made."""
+"""Demonstrations: observations and actions of an expert, and where each episode ends."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,22 +17,22 @@ from diffclone.shapes import Floats, Seen
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Demonstrations:
-    """Episodes laid end to end."""
+    """Frozen arrays of all episodes, one after the other. They are validated on construction."""
 
     obs: Seen
-    """(steps, observation size): what the expert saw. Bytes stay bytes, and are taken for pictures."""
+    """(steps, observation size): observations. Arrays of bytes (uint8) are images; all others become float32."""
     act: Floats
-    """(steps, action size): what the expert did there."""
+    """(steps, action size): the action that the expert took after each observation."""
     episode_ends: npt.NDArray[np.int64]
-    """(episodes,): the number of steps up to and including each episode's last; the last entry is `steps`."""
+    """(episodes,): the number of steps up to and including the last step of each episode."""
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Where they come from: anything that JSON can hold. `action_bounds`, if there, is [low, high]."""
+    """Metadata that can be written as JSON, such as `task` and `source`. `action_bounds`, if known, is [low, high]."""
 
     def __post_init__(self) -> None:
         if len(self.obs) == 0 or len(self.episode_ends) == 0:
             raise InvalidData(
                 f"there are no demonstrations: {len(self.obs)} steps in {len(self.episode_ends)} episodes. "
-                "At least one episode of one step is needed."
+                "At least one episode with one step is needed."
             )
         if len(self.obs) != len(self.act):
             raise InvalidData(
@@ -42,8 +42,8 @@ class Demonstrations:
         lengths = np.diff(self.episode_ends, prepend=0)
         if lengths.min() < 1 or self.episode_ends[-1] != len(self.obs):
             raise InvalidData(
-                f"episode_ends must rise from at least 1 to the number of steps, {len(self.obs)}; "
-                f"they run {_few(self.episode_ends)}."
+                f"episode_ends must increase from at least 1 to the number of steps, {len(self.obs)}; "
+                f"they are {_list_some(self.episode_ends)}."
             )
         _check_action_bounds(self.meta.get("action_bounds"), self.act.shape[1])
         for array in (self.obs, self.act, self.episode_ends):
@@ -59,58 +59,57 @@ class Demonstrations:
         done: npt.ArrayLike | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> "Demonstrations":
-        """From anything array-like. Say where episodes end by `episode_ends`, or by `done` flags, one a step."""
-        obs, act = _matrix("obs", obs), _floats(_matrix("act", act))
+        """Create demonstrations from anything array-like.
+
+        Episodes end at `episode_ends` (numbers of steps), or where the flag in `done` (one per step) is set.
+        """
+        obs, act = _to_matrix("obs", obs), _to_matrix("act", act).astype(np.float32, copy=False)
         if (episode_ends is None) == (done is None):
-            raise InvalidData(
-                "episodes have no ends: give exactly one of episode_ends (counts of steps) or done (a flag a step)."
-            )
+            raise InvalidData("give exactly one of episode_ends (numbers of steps) or done (one flag per step).")
         if done is not None:
             flags = np.asarray(done).reshape(-1).astype(bool)
             if len(flags) != len(obs):
                 raise InvalidData(f"done and obs differ in length: {len(flags)} != {len(obs)}.")
             ends = np.flatnonzero(flags) + 1
-            # Steps after the last flag are an episode that was cut off; they are kept.
+            # Steps after the last flag are kept as an episode that was cut off.
             ends = ends if len(obs) == 0 or (len(ends) and ends[-1] == len(obs)) else [*ends, len(obs)]
         else:
             ends = np.asarray(episode_ends)
             if ends.ndim != 1 or (ends.size and not np.issubdtype(ends.dtype, np.integer)):
-                raise InvalidData(
-                    f"episode_ends must be a list of whole numbers; it is {ends.dtype} of shape {ends.shape}."
-                )
+                raise InvalidData(f"episode_ends must be a list of integers; it is {ends.dtype} of shape {ends.shape}.")
         return cls(obs, act, np.array(ends, dtype=np.int64), dict(meta or {}))
 
     @classmethod
     def load(cls, path: str | Path) -> "Demonstrations":
-        """Read a file, a folder, `minari:ID` or `lerobot:FOLDER`; `meta["understood"]` says what was found there."""
+        """Read a file, a folder, `minari:ID` or `lerobot:FOLDER`. `meta["understood"]` lists what was read."""
         from diffclone.data.formats import read
 
         return read(path)
 
     def save(self, path: str | Path) -> None:
-        """Write a new .npz, .hdf5 (robomimic), `minari:ID-v0` or `lerobot:FOLDER`. Nothing is ever replaced."""
+        """Write a new .npz, .hdf5 (robomimic), `minari:ID-v0` or `lerobot:FOLDER`. Nothing is overwritten."""
         from diffclone.data.formats import write
 
         write(self, path)
 
     @property
     def num_steps(self) -> int:
-        """Pairs of observation and action, over all episodes."""
+        """The number of pairs of observation and action in all episodes."""
         return len(self.obs)
 
     @property
     def num_episodes(self) -> int:
-        """Episodes."""
+        """The number of episodes."""
         return len(self.episode_ends)
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """Steps of each episode."""
+        """The number of steps of each episode."""
         return np.diff(self.episode_ends, prepend=0)
 
     @property
     def action_bounds(self) -> tuple[Floats, Floats] | None:
-        """Lowest and highest action the environment takes, if known."""
+        """The lowest and highest action that the environment accepts, if known."""
         bounds = self.meta.get("action_bounds")
         if bounds is None:
             return None
@@ -119,7 +118,7 @@ class Demonstrations:
 
     @property
     def action_range(self) -> tuple[Floats, Floats] | None:
-        """The bounds, if known; where the expert went beyond them, as many do, as far as it went."""
+        """The action bounds, if known, widened to the expert's actions where those go beyond them."""
         if self.action_bounds is None:
             return None
         low, high = self.action_bounds
@@ -127,7 +126,7 @@ class Demonstrations:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for the same numbers, wherever they were read from."""
+        """A short hash of all arrays. Equal numbers have equal hashes, whatever file they were read from."""
         return _hash_arrays(self.obs, self.act, self.episode_ends)
 
     @cached_property
@@ -144,15 +143,15 @@ class Demonstrations:
         return [i for i, fingerprint in enumerate(self.episode_fingerprints) if fingerprint in known]
 
     def episodes(self) -> Iterator[tuple[Seen, Floats]]:
-        """Observations and actions of each episode in turn."""
+        """Iterate over the observations and actions of each episode."""
         for end, length in zip(self.episode_ends, self.lengths, strict=True):
             yield self.obs[end - length : end], self.act[end - length : end]
 
     def take(self, episodes: Sequence[int]) -> "Demonstrations":
-        """Only these episodes, in this order."""
+        """Return these episodes, in this order."""
         every = list(self.episodes())
         if not len(episodes) or not all(0 <= e < len(every) for e in episodes):
-            raise InvalidData(f"episodes {_few(episodes)} were asked for; there are 0 … {len(every) - 1}.")
+            raise InvalidData(f"episodes {_list_some(episodes)} were requested; there are 0 … {len(every) - 1}.")
         chosen = [every[e] for e in episodes]
         return type(self)(
             np.concatenate([obs for obs, _ in chosen]),
@@ -162,12 +161,12 @@ class Demonstrations:
         )
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple["Demonstrations", "Demonstrations"]:
-        """Two sets of whole episodes, the second with `fraction` of them: neighbours in time never part."""
+        """Split at random into two sets of whole episodes. The second has `fraction` of the episodes."""
         held_out = round(fraction * self.num_episodes)
         if not 0 < held_out < self.num_episodes:
             raise InvalidData(
                 f"a split of {fraction:g} of {self.num_episodes} episodes leaves one side empty; "
-                "give more episodes or another fraction."
+                "use more episodes or another fraction."
             )
         order = np.random.default_rng(seed).permutation(self.num_episodes)
         return self.take(np.sort(order[held_out:]).tolist()), self.take(np.sort(order[:held_out]).tolist())
@@ -175,10 +174,10 @@ class Demonstrations:
     def subsample(
         self, fraction: float, *, seed: int = 0, by: Literal["episode", "transition"] = "episode"
     ) -> "Demonstrations":
-        """A random `fraction`, at least one: of the episodes, or of the transitions wherever they lie.
+        """Return a random `fraction` of the episodes, or of the transitions, but at least one.
 
-        The released code takes transitions, their number rounded down. Those of an episode are then no longer
-        neighbours in time, and an episode that loses all of its own is gone.
+        The released code takes transitions and rounds their number down. The steps that remain in an episode are then
+        not consecutive, and an episode without any remaining step is dropped.
         """
         if not 0 < fraction <= 1:
             raise InvalidData(f"fraction must be above 0 and at most 1; it is {fraction:g}.")
@@ -188,18 +187,18 @@ class Demonstrations:
             return self.take(np.sort(rng.permutation(self.num_episodes)[:count]).tolist())
         count = max(1, int(fraction * self.num_steps))
         steps = np.sort(rng.permutation(self.num_steps)[:count])
-        # How many of the kept steps lie before each old end; an episode that keeps none repeats the one before it.
+        # The number of kept steps before each old end. An episode that keeps none repeats the end before it.
         ends = np.unique(np.searchsorted(steps, self.episode_ends))
         return type(self)(self.obs[steps], self.act[steps], ends[ends > 0], {**self.meta, "transitions_taken": count})
 
     def with_action_noise(self, level: float, *, seed: int = 0) -> "Demonstrations":
-        """The same with Gaussian noise of standard deviation `level` on every action, cut to `action_range`.
+        """Return a copy with Gaussian noise of standard deviation `level` on all actions, clipped to `action_range`.
 
         The paper gives levels from 0.002 to 0.1, but neither the distribution nor the unit. Here the unit is that of
-        the actions, and the noise is drawn once: every epoch sees the same.
+        the actions. The noise is drawn once, so that every epoch has the same.
         """
         if not 0 <= level < np.inf:
-            raise InvalidData(f"the level of noise must be finite and not negative; it is {level:g}.")
+            raise InvalidData(f"the noise level must be finite and not negative; it is {level:g}.")
         act = self.act + level * np.random.default_rng(seed).standard_normal(self.act.shape)
         if (allowed := self.action_range) is not None:
             act = act.clip(*allowed)
@@ -208,7 +207,7 @@ class Demonstrations:
         return self.from_arrays(self.obs, act, episode_ends=self.episode_ends, meta=meta)
 
     def joined(self, other: "Demonstrations") -> "Demonstrations":
-        """These, then the others. Task and bounds stay these; `meta["joined"]` says what was added."""
+        """Append other demonstrations. The metadata stays, and `meta["joined"]` lists what was added."""
         sizes = [f"obs {d.obs.shape[1]} ({d.obs.dtype}), act {d.act.shape[1]}" for d in (self, other)]
         if sizes[0] != sizes[1]:
             raise InvalidData(
@@ -239,7 +238,7 @@ class Demonstrations:
         )
 
 
-def _few(values: Sequence[int] | npt.NDArray[np.int64]) -> str:
+def _list_some(values: Sequence[int] | npt.NDArray[np.int64]) -> str:
     shown = [str(v) for v in values]
     return ", ".join(shown if len(shown) <= 6 else [*shown[:3], "…", *shown[-2:]])
 
@@ -269,17 +268,17 @@ def _hash_arrays(*arrays: npt.NDArray[Any]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _matrix(name: str, values: npt.ArrayLike) -> Seen:
+def _to_matrix(name: str, values: npt.ArrayLike) -> Seen:
     try:
         array = np.asarray(values)
     except ValueError:
         raise InvalidData(f"{name} must be (steps, size); its rows differ in length.") from None
     if array.dtype.kind not in "fiu":
-        raise InvalidData(f"{name} must hold numbers; it holds {array.dtype}.")
+        raise InvalidData(f"{name} must contain numbers; it contains {array.dtype}.")
     if name == "act" and array.ndim == 1:
         raise InvalidData(
             f"act must be (steps, action size); its shape is {array.shape}. "
-            "One continuous action a step is act[:, None]; discrete actions are not supported."
+            "Use act[:, None] for one continuous action per step; discrete actions are not supported."
         )
     if array.ndim != 2:
         raise InvalidData(f"{name} must be (steps, size); its shape is {array.shape}.")
@@ -289,11 +288,7 @@ def _matrix(name: str, values: npt.ArrayLike) -> Seen:
         row, column = np.argwhere(~np.isfinite(array))[0]
         count = int((~np.isfinite(array)).sum())
         raise InvalidData(
-            f"{name} holds {count} value{'s' * (count > 1)} that {'are' if count > 1 else 'is'} NaN or infinite, "
-            f"first in row {row}, column {column}. Remove or repair those steps."
+            f"{name} contains {count} NaN or infinite value{'s' * (count > 1)}, first in row {row}, column {column}. "
+            "Remove or correct those steps."
         )
     return array
-
-
-def _floats(array: Seen) -> Floats:
-    return array.astype(np.float32, copy=False)
