@@ -52,12 +52,12 @@ def find_outcomes(task: str, arm: str, protocol: str) -> Outcomes | None:
         results: Any = record.results
         if record.kind != "evaluation" or (results["preset"], results["protocol"]) != (f"{task}/{arm}", protocol):
             continue
-        outcomes = results["outcomes"]["success" if TASKS[task].metric == "success" else "returns"]
+        if TASKS[task].metric == "success":
+            outcomes = [[letter == "1" for letter in row] for row in results["outcomes"]["success"]]
+        else:
+            outcomes = results["outcomes"]["returns"]
         rows |= {int(member["seed"]): row for member, row in zip(record.members, outcomes, strict=True)}
-    if not rows:
-        return None
-    kind = np.bool_ if TASKS[task].metric == "success" else np.float64
-    return Outcomes(tuple(sorted(rows)), np.array([rows[seed] for seed in sorted(rows)], dtype=kind))
+    return Outcomes(tuple(sorted(rows)), np.array([rows[seed] for seed in sorted(rows)])) if rows else None
 
 
 def describe_demonstrations(task: str) -> str:
