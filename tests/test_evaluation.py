@@ -31,8 +31,8 @@ def table(scores: Scores) -> npt.NDArray[np.float64]:
     return np.stack([scores.success, scores.length, scores.returns]).astype(np.float64)
 
 
-def first_seen(policy: Policy, episodes: int, **options: Any) -> npt.NDArray[np.float64]:
-    """The first observation of each (member, episode)."""
+def first_observations(policy: Policy, episodes: int, **options: Any) -> npt.NDArray[np.float64]:
+    """Return the first observation of each (member, episode)."""
     seen: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]] = []
     evaluate(
         policy, "maze", episodes=episodes, on_step=lambda rows, obs, act: seen.append((rows.copy(), obs)), **options
@@ -44,7 +44,7 @@ def first_seen(policy: Policy, episodes: int, **options: Any) -> npt.NDArray[np.
 
 def test_every_episode_counts(scores: Scores) -> None:
     assert scores.success.shape == scores.length.shape == scores.returns.shape == (3, EPISODES)
-    assert 0 < scores.success_rate < 1, "the fixture must hold successes and failures for these tests to mean much"
+    assert 0 < scores.success_rate < 1, "the fixture must have successes and failures"
     assert scores.length.min() >= 1
     assert scores.length.max() == 400
     assert np.all(scores.length[~scores.success] == 400)
@@ -59,7 +59,7 @@ def test_a_member_scores_the_same_alone(policy: Policy, scores: Scores) -> None:
         np.testing.assert_allclose(alone.returns[0], scores.returns[member], rtol=1e-4)
 
 
-def test_a_score_is_an_episode_played_by_hand(policy: Policy, scores: Scores) -> None:
+def test_a_score_is_that_of_an_episode_run_by_hand(policy: Policy, scores: Scores) -> None:
     one, env, member = np.zeros(1, dtype=np.int64), TASKS["maze"].make(1), policy[1]
     for episode in range(6):
         env.reset(one, [np.random.default_rng(START_SEEDS["evaluation"] + episode)])
@@ -73,27 +73,27 @@ def test_a_score_is_an_episode_played_by_hand(policy: Policy, scores: Scores) ->
 
 
 @pytest.mark.parametrize("protocol", ["fixed", "paper"])
-def test_evaluation_repeats_itself(policy: Policy, protocol: Any) -> None:
+def test_evaluation_is_deterministic(policy: Policy, protocol: Any) -> None:
     first, again = (table(evaluate(policy[0], "maze", episodes=5, protocol=protocol)) for _ in range(2))
     assert np.array_equal(first, again)
 
 
-def test_more_episodes_begin_with_the_same_ones(policy: Policy, scores: Scores) -> None:
+def test_more_episodes_start_with_the_same_ones(policy: Policy, scores: Scores) -> None:
     few = evaluate(policy, "maze", episodes=4)
     assert np.array_equal(few.success, scores.success[:, :4])
     assert np.array_equal(few.length, scores.length[:, :4])
 
 
 def test_starts_are_the_same_for_every_member(policy: Policy) -> None:
-    obs = first_seen(policy, 8)
+    obs = first_observations(policy, 8)
     assert np.array_equal(obs[0], obs[1])
     assert np.array_equal(obs[0], obs[2])
     assert len(np.unique(obs[0], axis=0)) == 8
 
 
-def test_lists_of_starts_are_apart(policy: Policy) -> None:
+def test_lists_of_starts_are_disjoint(policy: Policy) -> None:
     starts: tuple[Starts, ...] = ("evaluation", "validation")
-    evaluation, validation = (first_seen(policy[0], 20, starts=name)[0] for name in starts)
+    evaluation, validation = (first_observations(policy[0], 20, starts=name)[0] for name in starts)
     assert len(np.unique(np.concatenate([evaluation, validation]), axis=0)) == 40
     assert sorted(START_SEEDS.values()) == [1_000_000, 2_000_000, 3_000_000, 4_000_000]
 
@@ -126,7 +126,7 @@ def test_the_papers_protocol_counts_a_hundred(policy: Policy) -> None:
 
 @final
 class Lottery(BatchEnv):
-    """Nineteen episodes in twenty are won at the second step; the others are never won."""
+    """Nineteen of twenty episodes succeed at the second step; the others never do."""
 
     def __init__(self, count: int):
         self.count, self.act_low, self.act_high = count, -np.ones(2), np.ones(2)
@@ -144,9 +144,6 @@ class Lottery(BatchEnv):
     def observe(self, rows: Rows) -> Doubles:
         return np.zeros((len(rows), 6))
 
-    def close(self) -> None:
-        pass
-
 
 def test_the_papers_protocol_favours_short_episodes(policy: Policy) -> None:
     lottery = replace(TASKS["maze"], name="lottery", make_batch=Lottery, horizon=300)
@@ -155,12 +152,12 @@ def test_the_papers_protocol_favours_short_episodes(policy: Policy) -> None:
     assert set(np.unique(fair.length)) == {2, 300}
     assert fair.success_rate == pytest.approx(0.95, abs=0.02)
     assert np.array_equal(fair.length == 2, fair.success)
-    # Ten environments have a hundred wins between them before the first loss ends, and so no loss is ever seen.
+    # Ten environments have a hundred successes before the first failure ends, so no failure is counted.
     assert paper.success_rate == 1
     assert paper.length.max() == 2
 
 
-def test_a_policy_of_other_sizes_names_both_sides() -> None:
+def test_the_error_for_a_policy_of_other_sizes_names_both() -> None:
     obs = np.random.default_rng(0).normal(size=(20, 3))
     demos = Demonstrations.from_arrays(obs, obs[:, :1], episode_ends=[20])
     method = BC(training=Training(updates=2), network=Network(width=4, depth=1))
@@ -169,17 +166,17 @@ def test_a_policy_of_other_sizes_names_both_sides() -> None:
 
 
 @pytest.mark.parametrize("episodes", [0, -3])
-def test_no_episodes_are_refused(policy: Policy, episodes: int) -> None:
+def test_fewer_than_one_episode_is_refused(policy: Policy, episodes: int) -> None:
     with pytest.raises(InvalidSettings, match=f"at least one episode must be run; {episodes} were requested"):
         evaluate(policy, "maze", episodes=episodes)
 
 
-def test_an_unknown_task_names_the_nearest(policy: Policy) -> None:
+def test_the_error_for_an_unknown_task_names_the_nearest(policy: Policy) -> None:
     with pytest.raises(UnknownName, match="unknown task 'mase'; did you mean 'maze'"):
         evaluate(policy, "mase")
 
 
-def test_a_summary_is_json_and_says_what_the_table_says(scores: Scores) -> None:
+def test_a_summary_is_json_and_agrees_with_the_arrays(scores: Scores) -> None:
     summary = json.loads(json.dumps(scores.summary()))
     assert summary["success_rate"] == scores.success_rate == pytest.approx(scores.success.mean())
     assert summary["member_success"] == pytest.approx(scores.success.mean(1))
@@ -192,5 +189,12 @@ def test_a_summary_is_json_and_says_what_the_table_says(scores: Scores) -> None:
     assert 0 <= low < scores.success_rate < high <= 1
 
 
-def test_one_member_has_no_spread(policy: Policy) -> None:
+def test_a_summary_stores_every_outcome(scores: Scores) -> None:
+    outcomes = json.loads(json.dumps(scores.summary()))["outcomes"]
+    assert [[flag == "1" for flag in member] for member in outcomes["success"]] == scores.success.tolist()
+    np.testing.assert_allclose(outcomes["returns"], scores.returns, rtol=1e-5)
+    assert max(len(str(value)) for member in outcomes["returns"] for value in member) <= 8
+
+
+def test_one_member_has_no_standard_deviation(policy: Policy) -> None:
     assert evaluate(policy[0], "maze", episodes=2).summary()["success_sd_over_members"] is None

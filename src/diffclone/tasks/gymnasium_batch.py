@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box, flatten, flatten_space
 
-from diffclone.errors import InvalidSettings
-from diffclone.tasks.batch import BatchEnv, Doubles, Outcome, Rows
+from diffclone.errors import CannotRender, InvalidSettings
+from diffclone.tasks.batch import BatchEnv, Doubles, Image, Outcome, Rows
 from diffclone.tasks.task import Task
 
 MAX_STEPS = 100_000
@@ -98,8 +98,10 @@ class GymnasiumBatch(BatchEnv):
         """Return the flattened observations."""
         return self.obs[rows]
 
-    def render(self, row: int) -> Any:
-        """Return the environment's own image; needs the option render_mode="rgb_array"."""
+    def render(self, row: int) -> Image:
+        """Return the environment's own image."""
+        if self.envs[row].render_mode != "rgb_array":
+            raise CannotRender("an environment renders images if it is made with render_mode='rgb_array'.")
         return self.envs[row].render()
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ FIRST = np.zeros(1, dtype=np.int64)
 TOLERANCE = 1e-12
 """A row alone and the same row in a batch may differ by this much."""
 EXPERT_TRIES = 10
-HARMLESS = ("minimum value is -infinity", "maximum value is infinity", "render modes", "unwrapped", "render_fps")
+HARMLESS = ("minimum value is -infinity", "maximum value is infinity", "render modes", "unwrapped", "symmetric")
 """Warnings of Gymnasium's checker that do not matter here."""
 
 
