@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from diffclone.experiments import EXPERIMENTS
-from diffclone.experiments.compare import sheets
+from diffclone.experiments.compare import compare_experiments
 from diffclone.experiments.results import ResultTable, Verdict
 from diffclone.records import Record
 from diffclone.reports.summary import (
@@ -30,7 +30,7 @@ FILES = "reproduction*.jsonl"
 def reproduced() -> tuple[ResultTable, ...]:
     """Every experiment."""
     records = [record for path in sorted(RECORDS.glob(FILES)) for record in Record.read_all(path)]
-    return tuple(sheets(list(EXPERIMENTS.values()), records, "ours"))
+    return tuple(compare_experiments(list(EXPERIMENTS.values()), records, "ours"))
 
 
 def experiment_table(name: str) -> str:
@@ -98,7 +98,7 @@ def used(records: list[Record]) -> list[Record]:
     """Those that a cell or a figure is made of, in the order in which they were made."""
     shown = [
         record
-        for sheet in sheets(list(EXPERIMENTS.values()), records, "ours")
+        for sheet in compare_experiments(list(EXPERIMENTS.values()), records, "ours")
         for record in (
             *(cell.ours.record for cell in sheet.cells if cell.ours is not None),
             *(record for found in sheet.measured.values() for record in found),

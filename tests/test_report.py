@@ -12,8 +12,8 @@ from conftest import Command
 from diffclone.cli.report import LARGEST, read_videos, write_all
 from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.experiments import EXPERIMENTS
-from diffclone.experiments.derive import derive
-from diffclone.experiments.results import ComparedCell, ResultTable
+from diffclone.experiments.compare import derive_cell
+from diffclone.experiments.results import ResultTable
 from diffclone.experiments.specification import DerivedCell
 from diffclone.records import Record
 from diffclone.reports.curves import lines_of, number_in
@@ -370,10 +370,10 @@ def test_what_the_paper_says_against_itself_is_listed_with_its_places() -> None:
         cell("DBC", "1", 90.0, 99.5, note="elsewhere 99.4"),
         cell("DBC", "2", 60.0, 73.5, note="elsewhere 99.4"),
     ]
-    unit, value, printed = derive(DerivedCell("BC", "drop", "drop", ("BC", "1"), ("BC", "2")), cells, None)
-    assert printed is not None
-    assert printed.note
-    drop = ComparedCell("BC", "drop", unit, value, printed, "agrees", None)
+    entry = DerivedCell("BC", "drop", "drop", ("BC", "1"), ("BC", "2"))
+    drop = derive_cell(entry, {(cell.row, cell.column): cell for cell in cells})
+    assert drop.printed is not None
+    assert drop.printed.note
     made = sheet("generalization", [*cells, drop], title="Far")
     assert list_contradictions([made]) == {"elsewhere 99.4": ["Far, DBC, 1", "Far, DBC, 2"]}
 

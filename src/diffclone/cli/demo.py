@@ -13,7 +13,7 @@ from diffclone.cli.interrupt import between_updates
 from diffclone.errors import InvalidFile
 from diffclone.evaluation import Scores, evaluate
 from diffclone.experiments import preset
-from diffclone.experiments.choices import shortened
+from diffclone.experiments.presets import shorten_training
 from diffclone.files import read_lines, write_atomically
 from diffclone.fit import FitOptions
 from diffclone.guides import DiffusionGuide
@@ -105,7 +105,7 @@ def run_demo(
 
         runs[name] = train_run(
             out / name,
-            shortened(method) if quick else method,
+            shorten_training(method) if quick else method,
             demos,
             FitOptions(seeds=range(seeds), device="cpu"),
             task=TASK,

@@ -8,10 +8,10 @@ from typing import Annotated
 import tyro
 
 from diffclone.cli.console import print_message
-from diffclone.cli.reproduce import Reproduce
+from diffclone.cli.reproduce import parse_files
 from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage
 from diffclone.experiments import EXPERIMENTS
-from diffclone.experiments.compare import sheets
+from diffclone.experiments.compare import compare_experiments
 from diffclone.experiments.specification import SettingsSource
 from diffclone.files import create_path, refuse_existing
 from diffclone.records import Record
@@ -46,9 +46,8 @@ class Report:
 
         videos = [] if self.videos is None else read_videos(self.videos)
         records = [record for path in self.records for record in Record.read_all(path)]
-        files = Reproduce(("all",), source=self.source, data=self.data).options().files
-        shown = sheets(list(EXPERIMENTS.values()), records, self.source, files)
-        write_all(self.out, build_report(shown, videos=videos))
+        tables = compare_experiments(list(EXPERIMENTS.values()), records, self.source, parse_files(self.data))
+        write_all(self.out, build_report(tables, videos=videos))
         print_message(f"wrote {self.out / 'index.html'}")
 
 

@@ -1,9 +1,9 @@
-"""The command that runs experiments of the paper and shows them beside the printed numbers."""
+"""The command `reproduce`: run experiments of the paper and print the results beside its numbers."""
 
-import functools
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
@@ -12,183 +12,155 @@ from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.cli.interrupt import between_updates
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import EXPERIMENTS, Experiment
-from diffclone.experiments.choices import Options
-from diffclone.experiments.compare import sheets
-from diffclone.experiments.cost import costs
-from diffclone.experiments.execute import Place
-from diffclone.experiments.plan import Job, narrowed, plan
-from diffclone.experiments.pool import run_all
-from diffclone.experiments.results import ComparedCell, ResultTable
-from diffclone.experiments.specification import SettingsSource
+from diffclone.experiments.compare import compare_experiments
+from diffclone.experiments.execute import Callbacks, Workspace
+from diffclone.experiments.plan import Job, estimate_costs, filter_experiment, plan
+from diffclone.experiments.results import ResultTable
+from diffclone.experiments.specification import RunOptions, SettingsSource
+from diffclone.experiments.workers import run_jobs
 from diffclone.fit import choose_device
 from diffclone.records import Record
+from diffclone.reports.numbers import MISSING, format_count, format_estimate, format_printed, format_verdict
 from diffclone.tasks import TASKS
 from diffclone.training import Precision
-
-DIGITS = {"success": 1, "return": 1, "ratio": 3, "mse": 4, "episodes/s": 2, "ms": 3, "drop": 1, "times": 1}
 
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Run experiments of the paper, and show them beside its printed numbers. The same command again goes on."""
+    """Run experiments of the paper and print the results beside its numbers. Run the same command to resume."""
 
     names: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="NAME")]
-    """Of experiments: main-table, multimodality, generalization, inference, manifold, noise-injection, guides,
+    """Experiments: main-table, multimodality, generalization, inference, manifold, noise-injection, guides,
     coefficient, expert-term, loss-curves, dataset-size, augmentation, pixels, gradient-field; or all."""
     plan: bool = False
-    """Show what would run and what it would cost, and run nothing."""
+    """Print what would run and how long it would take, and run nothing."""
     only: str = ""
-    """Tasks and methods, e.g. maze,bc; by default all."""
+    """Tasks and methods to run, e.g. maze,bc; by default all."""
     seeds: int = 5
     """Members of each training."""
     episodes: int | None = None
-    """A member; by default 100, 30 for cheetah and walker, 20 for car-racing."""
+    """Episodes per member; by default 100, or 30 for cheetah and walker."""
     quick: bool = False
-    """Two seeds, two episodes, hardly any training: shows that everything works. Marked, and never compared."""
+    """Two seeds, two episodes and very little training, to check that everything works. Never compared."""
     source: SettingsSource = "ours"
-    """Whose settings: ours (best where a task has it, else brief), the paper's, or the released code's."""
+    """Settings to use: ours (best if a task has it, else brief), the paper's, or the released code's."""
     data: tuple[str, ...] = ()
-    """Demonstrations that are not the bundled ones, as TASK=FILE."""
+    """Demonstrations instead of the bundled ones, as TASK=FILE."""
     out: Path = Path("reproduction")
     """Folder of Records and runs."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train and to play; auto is a GPU where there is one."""
+    device: str = "auto"
+    """Device for training and evaluation: cpu, cuda, cuda:1, mps, or auto for a GPU if there is one."""
     precision: Precision = "float32"
-    """Of matrix products in training; tf32 and bfloat16 are faster on a GPU where networks are wide."""
+    """Precision of matrix products in training; tf32 and bfloat16 are faster on a GPU for wide networks."""
     workers: int = 1
-    """Processes that work side by side."""
+    """Processes that run jobs in parallel; each gets an equal share of the CPU cores."""
     cache: bool = True
-    """Keep trained guides for other runs, in $DIFFCLONE_CACHE or ~/.cache/diffclone/guides."""
+    """Store trained guides for other runs, in $DIFFCLONE_CACHE or ~/.cache/diffclone/guides."""
     json: bool = False
     """Print JSON instead of tables."""
 
     def run(self) -> None:
-        """Do it."""
-        experiments, options = self.experiments(), self.options()
-        # A plan may be for a machine that is not this one.
-        elsewhere = self.plan and self.device != "auto"
-        device = self.device if elsewhere else str(choose_device(self.device))
-        place = Place(self.out, device, guide_cache() if self.cache else None, self.precision)
-        place.refuse_others()
+        """Run the command."""
+        experiments, options = self.find_experiments(), self.run_options()
+        # A plan may be for another machine.
+        device = self.device if self.plan and self.device != "auto" else str(choose_device(self.device))
+        workspace = Workspace(self.out, device, guide_cache() if self.cache else None, self.precision)
+        workspace.check()
         if self.workers < 1:
-            raise InvalidSettings(f"at least one worker is needed; {self.workers} were asked for.")
-        jobs = plan(experiments, options, place.read())
+            raise InvalidSettings(f"at least one worker is needed; {self.workers} were requested.")
+        jobs = plan(experiments, options, workspace.read_records())
         if self.plan:
-            self.show_plan(jobs, place.read(), device)
+            self.print_plan(jobs, workspace)
             return
         if jobs:
-            self.work(jobs, options, place)
+            with bars() as show, between_updates() as stop:
+
+                def save(record: Record) -> None:
+                    record.append_to(workspace.records_file)
+
+                run_jobs(jobs, options, workspace, Callbacks(save, show.training, show.update, stop), self.workers)
+            missing = plan(experiments, options, workspace.read_records())
+            if count := sum(len(job.evaluations) + len(job.measurements) for job in missing):
+                print_message(f"{count} results failed (the table shows why). Run the same command to try them again.")
         else:
-            print_message(f"Nothing is left to do: all of it is in {place.records}.")
-        asked = [narrowed(experiment, options.only) for experiment in experiments]
-        shown = sheets(asked, place.read(), self.source, options.files)
+            print_message(f"Everything is done already: all results are in {workspace.records_file}.")
+        filtered = [filter_experiment(experiment, options.only) for experiment in experiments]
+        tables = compare_experiments(filtered, workspace.read_records(), self.source, options.files)
         if self.json:
-            print_json([asdict(sheet) for sheet in shown])
-            return
-        for sheet in shown:
-            show_sheet(sheet)
+            print_json([asdict(table) for table in tables])
+        else:
+            for table in tables:
+                print_results(table)
 
-    def work(self, jobs: list[Job], options: Options, place: Place) -> None:
-        """Train, play and measure."""
-        with bars() as show:
-            run_all(jobs, options, place, self.workers, between_updates, training=show.training, count=show.update)
-        left = plan(self.experiments(), options, place.read())
-        missing = sum(len(job.plays) + len(job.looks) for job in left)
-        if missing:
-            print_message(f"{missing} could not be done (the table says why); the same command tries them again.")
-
-    def experiments(self) -> list[Experiment]:
-        """By name."""
+    def find_experiments(self) -> list[Experiment]:
+        """Return the experiments by name."""
         if not self.names:
-            raise InvalidSettings(f"say what to run: all, or some of {', '.join(EXPERIMENTS)}.")
-        if "all" in self.names:
-            return list(EXPERIMENTS.values())
-        return [EXPERIMENTS[name] for name in dict.fromkeys(self.names)]
+            raise InvalidSettings(f"name the experiments to run: all, or some of {', '.join(EXPERIMENTS)}.")
+        return [EXPERIMENTS[name] for name in (EXPERIMENTS if "all" in self.names else dict.fromkeys(self.names))]
 
-    def options(self) -> Options:
-        """From the flags."""
-        files: dict[str, str] = {}
-        for entry in self.data:
-            task, equals, file = entry.partition("=")
-            if not equals or not file:
-                raise InvalidSettings(f"--data takes TASK=FILE; it was given {entry!r}.")
-            files[TASKS[task].name] = file
+    def run_options(self) -> RunOptions:
+        """Return the options of the flags."""
         only = tuple(word for word in self.only.split(",") if word)
-        return Options(self.source, self.seeds, self.episodes, self.quick, only, files)
+        return RunOptions(self.source, self.seeds, self.episodes, self.quick, only, parse_files(self.data))
 
-    def show_plan(self, jobs: list[Job], records: list[Record], device: str) -> None:
-        """What would run."""
-        priced = list(zip(jobs, costs(jobs, records, device), strict=True))
-        if self.json:
-            print_json([{**describe(job), "seconds": round(c.seconds), "measured": c.measured} for job, c in priced])
-            return
+    def print_plan(self, jobs: list[Job], workspace: Workspace) -> None:
+        """Print what would run."""
+        estimates = estimate_costs(jobs, workspace.read_records(), workspace.device)
         rows = [
-            [*map(str, describe(job).values()), f"{c.seconds:,.0f}", "Records" if c.measured else "table"]
-            for job, c in priced
+            {**describe_job(job), "seconds": round(estimate.seconds), "measured": estimate.measured}
+            for job, estimate in zip(jobs, estimates, strict=True)
         ]
-        columns = ["training", "members", "updates", "episodes", "measures", "seconds", "rates of"]
-        total = sum(c.seconds for _, c in priced)
-        trained = sum(job.method is not None for job in jobs)
-        title = f"To do on {device}: {trained} trainings, about {total / 60:,.0f} minutes one after the other"
-        print_table(title, columns, rows)
+        if self.json:
+            print_json(rows)
+            return
+        columns = ["training", "members", "updates", "episodes", "measurements", "seconds", "rates from Records"]
+        minutes, trained = sum(e.seconds for e in estimates) / 60, sum(job.method is not None for job in jobs)
+        title = f"On {workspace.device}: {trained} trainings, about {minutes:,.0f} minutes one after another"
+        print_table(title, columns, [[str(value) for value in row.values()] for row in rows])
 
 
-def describe(job: Job) -> dict[str, Any]:
-    """What is to be done, in few words."""
-    updates = " + ".join(f"{name} {count / 1000:g}k" for name, count in job.stages.items())
-    played = f"{len(job.plays)} × {job.plays[0].episodes} × {len(job.seeds)}" if job.plays else "–"
-    measures = ", ".join(dict.fromkeys(look.measure.kind for look in job.looks)) or "–"
-    members = job.members if job.method else 0
-    return {"name": job.name, "members": members, "updates": updates or "–", "episodes": played, "measures": measures}
+def parse_files(entries: Sequence[str]) -> dict[str, str]:
+    """Return files of demonstrations by task, given as TASK=FILE."""
+    files: dict[str, str] = {}
+    for entry in entries:
+        task, _, file = entry.partition("=")
+        if not file:
+            raise InvalidSettings(f"--data takes TASK=FILE; it was given {entry!r}.")
+        files[TASKS[task].name] = file
+    return files
 
 
-def show_sheet(sheet: ResultTable) -> None:
-    """A table of an experiment."""
-    mark = " (quick: says nothing about the methods)" if sheet.quick else ""
+def describe_job(job: Job) -> dict[str, Any]:
+    """Return a short description of a job."""
+    updates = " + ".join(f"{name} {count / 1000:g}k" for name, count in job.updates.items())
+    runs = job.evaluations
+    return {
+        "name": job.name,
+        "members": job.members,
+        "updates": updates or MISSING,
+        "episodes": f"{len(runs)} × {runs[0].episodes} × {len(job.seeds)}" if runs else MISSING,
+        "measures": ", ".join(dict.fromkeys(item.measurement.kind for item in job.measurements)) or MISSING,
+    }
+
+
+def print_results(table: ResultTable) -> None:
+    """Print the table of an experiment."""
     rows = [
-        [cell.row, cell.column, cell.unit, shown_ours(cell), counted(cell), shown_printed(cell), shown_verdict(cell)]
-        for cell in sheet.cells
+        [
+            cell.row,
+            cell.column,
+            cell.unit,
+            format_estimate(cell.ours, cell.unit),
+            MISSING if cell.ours is None else format_count(cell.ours),
+            format_printed(cell.printed, cell.unit),
+            format_verdict(cell) + (f": {cell.reason}" if cell.reason else ""),
+        ]
+        for cell in table.cells
     ]
     if rows:
         columns = ["", "", "unit", "ours (95 %)", "seeds × episodes", "the paper", "verdict"]
-        print_table(f"{sheet.title}{mark}", columns, rows)
-    figures = {kind: len(records) for kind, records in sheet.measured.items()}
-    if figures:
-        print_message(f"{sheet.title}: measured {', '.join(f'{kind} ({count})' for kind, count in figures.items())}.")
-
-
-def number(value: float, unit: str) -> str:
-    """With the digits that its unit has."""
-    return f"{value:.{DIGITS[unit]}f}"
-
-
-def shown_ours(cell: ComparedCell) -> str:
-    """Mean and interval."""
-    if cell.ours is None:
-        return "–"
-    write = functools.partial(number, unit=cell.unit)
-    if cell.ours.low == cell.ours.high:
-        return write(cell.ours.mean)
-    return f"{write(cell.ours.mean)} ({write(cell.ours.low)} … {write(cell.ours.high)})"
-
-
-def counted(cell: ComparedCell) -> str:
-    """What it is over."""
-    if cell.ours is None:
-        return "–"
-    return f"{cell.ours.seeds} × {cell.ours.episodes}" if cell.ours.episodes else str(cell.ours.seeds)
-
-
-def shown_printed(cell: ComparedCell) -> str:
-    """Mean and standard deviation."""
-    if cell.printed is None:
-        return "–"
-    spread = "" if cell.printed.sd is None else f" ± {number(cell.printed.sd, cell.unit)}"
-    return f"{number(cell.printed.mean, cell.unit)}{spread}"
-
-
-def shown_verdict(cell: ComparedCell) -> str:
-    """In words."""
-    by = "" if cell.by is None else f" by {cell.by:+.{DIGITS[cell.unit]}f}"
-    why = f": {cell.reason}" if cell.reason else ""
-    return f"{cell.verdict}{by if cell.verdict in ('better', 'short', 'agrees') else ''}{why}"
+        mark = " (quick: says nothing about the methods)" if table.quick else ""
+        print_table(f"{table.title}{mark}", columns, rows)
+    if table.measured:
+        measured = ", ".join(f"{kind} ({len(records)})" for kind, records in table.measured.items())
+        print_message(f"{table.title}: measured {measured}.")

@@ -1,168 +1,237 @@
-"""What came out, laid beside what is printed.
+"""Compare our results with the paper's numbers.
 
-    ours     a mean with a 95 % interval of half width h          over seeds and starts (statistics.py)
-    paper's  a mean with a standard deviation σ over 3 seeds:     h′ = t · σ / √3,  t = 4.303, of 2 degrees of freedom
-             no spread printed: h′ = 0
-    by       = ours − paper's
-    agrees   |by| ≤ √(h² + h′²): the 95 % interval of the difference holds 0
-    better   it does not, and by has the sign that is wanted; short: it has the other
+    ours       a mean with a 95 % interval of half width h        over seeds and starts (statistics.py)
+    paper's    a mean with a standard deviation σ over 3 seeds:   h′ = t · σ / √3,  t = 4.303 (2 degrees of freedom)
+               no printed deviation: h′ = 0
+    by         = ours − paper's
+    agrees     |by| ≤ √(h² + h′²): the 95 % interval of the difference contains 0
+    better     it does not, and `by` has the desired sign;  short: it has the other sign
 
-More success, return and episodes a second are wanted; less error, drop and time. What is of shortened runs, of another
-machine (episodes a second, milliseconds), or of other demonstrations (majority ratios of the bundled ones) is not
-comparable.
+Higher success, return and episodes per second are better; lower error, drop and time are. Not comparable are shortened
+runs, speeds of another machine (episodes per second, milliseconds) and majority ratios of other demonstrations.
+
+Numbers derived from two cells a and b. Their intervals are combined as if a and b were independent.
+
+    drop        = 100 (1 − b / a)      h = 100 / a · √(h_b² + (b / a · h_a)²)
+    difference  = b − a                h = √(h_a² + h_b²)
+    times       = a / b                h = 1 / b · √(h_a² + (a / b · h_b)²)
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from diffclone.experiments.choices import Options
-from diffclone.experiments.content import Content, Found, cell_content, measure_content
-from diffclone.experiments.derive import derive
-from diffclone.experiments.material import Material
-from diffclone.experiments.paper import paper
+import numpy as np
+
+from diffclone.experiments.paper import PAPER_SEEDS, printed_value
+from diffclone.experiments.record_index import RecordIndex, ResultIdentity, identify_cell, identify_measurement
 from diffclone.experiments.results import ComparedCell, MeasuredValue, PrintedValue, ResultTable, Verdict
-from diffclone.experiments.specification import Experiment, Measurement, SettingsSource, TableCell
-from diffclone.experiments.values import table_values
+from diffclone.experiments.specification import DerivedCell, Experiment, RunOptions, SettingsSource
 from diffclone.records import Record
 from diffclone.tasks import TASKS
 
-T_OF_THREE = 4.302652729696142
-"""The 97.5 % point of Student's t with two degrees of freedom."""
-PAPER_SEEDS = 3
-LESS_IS_BETTER = ("mse", "ms", "drop")
-OTHER_MACHINE = ("episodes/s", "ms")
+STUDENT_T = 4.302652729696142
+"""The 97.5 % quantile of Student's t distribution with two degrees of freedom."""
+RESAMPLES = 4000
+LOWER_IS_BETTER = ("mse", "ms", "drop")
+MACHINE_UNITS = ("episodes/s", "ms")
+RULE = (
+    "Agrees: the 95 % interval of the difference, from our interval and the paper's standard deviation over three "
+    "seeds, contains 0."
+)
 
 
-def sheets(
+def compare_experiments(
     experiments: Sequence[Experiment],
     records: Sequence[Record],
     source: SettingsSource = "ours",
     files: Mapping[str, str] | None = None,
 ) -> list[ResultTable]:
-    """One an experiment. Quick Records stand in where there are no others."""
-    found = Found(records)
-    return [sheet(experiment, found, source, files or {}) for experiment in experiments]
+    """Return one table per experiment. Quick Records are used only where there are no others."""
+    index = RecordIndex(records)
+    return [compare_experiment(experiment, index, source, files or {}) for experiment in experiments]
 
 
-def sheet(experiment: Experiment, found: Found, source: SettingsSource, files: Mapping[str, str]) -> ResultTable:
-    """One."""
-    ways = [Options(source=source, quick=quick, files=files) for quick in (False, True)]
-    materials = [Material(options) for options in ways]
+def compare_experiment(
+    experiment: Experiment, index: RecordIndex, source: SettingsSource, files: Mapping[str, str]
+) -> ResultTable:
+    """Return the table of one experiment."""
+    candidates = [RunOptions(source=source, quick=quick, files=files) for quick in (False, True)]
 
-    def cell_contents(cell: TableCell) -> list[Content]:
-        return [cell_content(cell, options, material) for options, material in zip(ways, materials, strict=True)]
+    def find(identify: Callable[[RunOptions], ResultIdentity]) -> tuple[Record | None, str | None]:
+        """Return the best Record, and why an attempt failed."""
+        identities = [identify(options) for options in candidates]
+        record = next(filter(None, map(index.best, identities)), None)
+        return record, next(filter(None, map(index.failure_reason, identities)), None)
 
-    def measure_contents(measure: Measurement) -> list[Content]:
-        pairs = zip(ways, materials, strict=True)
-        return [measure_content(experiment.name, measure, options, material) for options, material in pairs]
-
-    compared: list[ComparedCell] = []
+    cells: list[ComparedCell] = []
     for cell in experiment.cells:
-        record, why = best(found, cell_contents(cell))
-        compared += compare_all(cell.row, cell.column, cell.variant.task, "evaluation", cell.paper_key, record, why)
+        record, reason = find(lambda options, cell=cell: identify_cell(cell, options))
+        unit = "success" if TASKS[cell.variant.task].metric == "success" else "return"
+        value = None if record is None else READERS[unit](record)
+        cells.append(compare_value(cell.row, cell.column, unit, value, printed_value(cell.paper_key), reason))
     measured: dict[str, list[Record]] = {}
-    for measure in experiment.measurements:
-        record, why = best(found, measure_contents(measure))
-        measured.setdefault(measure.kind, [])
-        if record is not None:
-            measured[measure.kind].append(record)
-        task = measure.variant.task if measure.variant else str(measure.task)
-        compared += compare_all(measure.label, "", task, measure.kind, measure.paper_key, record, why)
+    for entry in experiment.measurements:
+        record, reason = find(lambda options, entry=entry: identify_measurement(experiment.name, entry, options))
+        measured.setdefault(entry.kind, []).extend([] if record is None else [record])
+        printed = printed_value(entry.paper_key)
+        for heading, unit in MEASURED_UNITS.get(entry.kind, {}).items():
+            value = None if record is None else READERS[unit](record)
+            cells.append(compare_value(entry.label, heading, unit, value, printed, reason))
+            printed = None  # the paper prints only the first
     for entry in experiment.derived:
-        unit, ours, printed = derive(entry, compared, read_printed(entry.paper_key))
-        of = [cell for cell in compared if (cell.row, cell.column) in (entry.first, entry.second)]
-        if ours is None and all(cell.ours for cell in of):
-            undefined = ComparedCell(
-                entry.row, entry.column, unit, None, printed, "not comparable", None, "of nothing, 0"
-            )
-            compared.append(undefined)
-            continue
-        why = next((cell.reason for cell in of if cell.ours is None and cell.reason), None)
-        compared.append(judged(entry.row, entry.column, unit, ours, printed, why))
-    every = [record for records in measured.values() for record in records]
-    every += [cell.ours.record for cell in compared if cell.ours]
+        cells.append(derive_cell(entry, {(cell.row, cell.column): cell for cell in cells}))
+    used = [record for records in measured.values() for record in records]
+    used += [cell.ours.record for cell in cells if cell.ours]
     return ResultTable(
         name=experiment.name,
         title=experiment.title,
         about=experiment.about,
         source=source,
-        rows=tuple(dict.fromkeys(cell.row for cell in compared)),
-        columns=tuple(dict.fromkeys(cell.column for cell in compared)),
-        cells=tuple(compared),
+        rows=tuple(dict.fromkeys(cell.row for cell in cells)),
+        columns=tuple(dict.fromkeys(cell.column for cell in cells)),
+        cells=tuple(cells),
         measured={kind: tuple(records) for kind, records in measured.items()},
-        quick=any(record.quick for record in every),
-        settings={
-            **experiment.choices,
-            "rule": "Agrees: the 95 % interval of the difference, from our interval and the paper's standard deviation "
-            "over three seeds, holds 0.",
-        },
+        quick=any(record.quick for record in used),
+        settings={**experiment.choices, "rule": RULE},
     )
 
 
-def best(found: Found, contents: Sequence[Content]) -> tuple[Record | None, str | None]:
-    """The best Record of the first content that has one, or why there is none."""
-    record = next((known for content in contents if (known := found.best(content)) is not None), None)
-    why = next((said for content in contents if (said := found.reason(content)) is not None), None)
-    return record, why
-
-
-def compare_all(
-    row: str, column: str, task: str, kind: str, path: str | None, record: Record | None, why: str | None
-) -> list[ComparedCell]:
-    """The numbers of a Record; one at least if the paper prints one, or if it is a cell of a table."""
-    printed = read_printed(path)
-    return [
-        judged(row, column or heading, unit, value, printed if first else None, why)
-        for heading, unit, value, first in table_values(kind, task, record)
-    ]
-
-
-def judged(
-    row: str, column: str, unit: str, ours: MeasuredValue | None, printed: PrintedValue | None, why: str | None
+def compare_value(
+    row: str, column: str, unit: str, ours: MeasuredValue | None, printed: PrintedValue | None, reason: str | None
 ) -> ComparedCell:
-    """With its verdict."""
+    """Return a cell with its verdict; `reason` is why the latest attempt failed, if one did."""
     if ours is None:
-        verdict: Verdict = "failed" if why else "not run"
-        return ComparedCell(row, column, unit, None, printed, verdict, None, why)
+        return ComparedCell(row, column, unit, None, printed, "failed" if reason else "not run", None, reason)
     if printed is None:
         return ComparedCell(row, column, unit, ours, None, "not printed", None)
     by = ours.mean - printed.mean
     if ours.record.quick:
         return ComparedCell(row, column, unit, ours, printed, "not comparable", None, "a shortened run")
-    if unit in OTHER_MACHINE:
+    if unit in MACHINE_UNITS:
         return ComparedCell(row, column, unit, ours, printed, "not comparable", by, "of another machine")
-    if unit == "ratio" and is_bundled(ours.record):
+    if unit == "ratio" and uses_bundled_data(ours.record):
         return ComparedCell(row, column, unit, ours, printed, "not comparable", by, "of other demonstrations")
-    return ComparedCell(row, column, unit, ours, printed, verdict_of(ours, printed, unit), by)
+    return ComparedCell(row, column, unit, ours, printed, compute_verdict(ours, printed, unit), by)
 
 
-def is_bundled(record: Record) -> bool:
-    """Whether a Record is of demonstrations that come with the package, which are not the paper's."""
+def uses_bundled_data(record: Record) -> bool:
+    """Return whether the demonstrations come with the package; they are not the paper's."""
     return record.data.get("fingerprint") == TASKS[record.results["task"]].demonstrations().fingerprint
 
 
-def verdict_of(ours: MeasuredValue, printed: PrintedValue, unit: str) -> Verdict:
-    """By the rule on top."""
+def compute_verdict(ours: MeasuredValue, printed: PrintedValue, unit: str) -> Verdict:
+    """Apply the rule at the top of this file."""
     by = ours.mean - printed.mean
-    if abs(by) <= math.hypot((ours.high - ours.low) / 2, half_width(printed)):
+    if abs(by) <= math.hypot((ours.high - ours.low) / 2, printed_half_width(printed)):
         return "agrees"
-    return "better" if (by > 0) != (unit in LESS_IS_BETTER) else "short"
+    return "better" if (by > 0) != (unit in LOWER_IS_BETTER) else "short"
 
 
-def half_width(printed: PrintedValue) -> float:
-    """h′."""
-    return T_OF_THREE * (printed.sd or 0.0) / math.sqrt(printed.seeds or PAPER_SEEDS)
+def printed_half_width(printed: PrintedValue) -> float:
+    """Return h′."""
+    return STUDENT_T * (printed.sd or 0.0) / math.sqrt(printed.seeds or PAPER_SEEDS)
 
 
-def read_printed(path: str | None) -> PrintedValue | None:
-    """A number of paper.toml."""
-    if path is None:
-        return None
-    entry: Any = paper()
-    for key in path.split("."):
-        entry = entry[key]
-    if not isinstance(entry, dict):
-        return PrintedValue(float(entry), None, None)
-    sd = entry.get("sd")
-    return PrintedValue(float(entry["mean"]), sd, None if sd is None else PAPER_SEEDS, entry.get("note"))
+def derive_cell(entry: DerivedCell, cells: Mapping[tuple[str, str], ComparedCell]) -> ComparedCell:
+    """Return a cell computed from two others; the paper's number is the printed one, or computed in the same way."""
+    a, b = cells[entry.first], cells[entry.second]
+    unit = a.unit if entry.operation == "difference" else entry.operation
+    printed = printed_value(entry.paper_key)
+    if printed is None and a.printed and b.printed:
+        mean, _ = combine(entry.operation, (a.printed.mean, 0.0), (b.printed.mean, 0.0))
+        printed = PrintedValue(mean, None, None, "computed from two printed numbers")
+    if a.ours is None or b.ours is None:
+        reason = next((cell.reason for cell in (a, b) if cell.ours is None and cell.reason), None)
+        return compare_value(entry.row, entry.column, unit, None, printed, reason)
+    if {"drop": a.ours.mean, "difference": 1.0, "times": b.ours.mean}[entry.operation] == 0:
+        return ComparedCell(entry.row, entry.column, unit, None, printed, "not comparable", None, "division by 0")
+    ours = derive_value(entry, a.ours, b.ours)
+    return compare_value(entry.row, entry.column, unit, ours, printed, None)
+
+
+def derive_value(entry: DerivedCell, a: MeasuredValue, b: MeasuredValue) -> MeasuredValue:
+    """Return the number computed from two of ours, with a Record that names their Records."""
+    mean, half = combine(entry.operation, (a.mean, (a.high - a.low) / 2), (b.mean, (b.high - b.low) / 2))
+    record = Record(
+        kind="derived",
+        settings={"how": entry.operation, "first": list(entry.first), "second": list(entry.second)},
+        members=a.record.members,
+        data=a.record.data,
+        results={"value": mean, "half_width": half, "of": [a.record.when, b.record.when]},
+        device=a.record.device,
+        seconds=0.0,
+        quick=a.record.quick or b.record.quick,
+        versions=a.record.versions,
+        when=max(a.record.when, b.record.when),
+    )
+    return MeasuredValue(mean, mean - half, mean + half, min(a.seeds, b.seeds), min(a.episodes, b.episodes), record)
+
+
+def combine(operation: str, first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
+    """Return the mean and the half width of a derived number, given those of both cells."""
+    (a, half_a), (b, half_b) = first, second
+    if operation == "difference":
+        return b - a, math.hypot(half_a, half_b)
+    if operation == "drop":
+        return 100 * (1 - b / a), 100 / abs(a) * math.hypot(half_b, b / a * half_a)
+    return a / b, math.hypot(half_a, a / b * half_b) / abs(b)
+
+
+def read_success(record: Record) -> MeasuredValue:
+    """Read the success rate in percent."""
+    results: Any = record.results
+    low, high = results["success_interval"]
+    rate = 100 * results["success_rate"]
+    return MeasuredValue(rate, 100 * low, 100 * high, len(record.members), results["episodes"], record)
+
+
+def read_return(record: Record) -> MeasuredValue:
+    """Read the mean return."""
+    results: Any = record.results
+    low, high = results["return_interval"]
+    return MeasuredValue(results["mean_return"], low, high, len(record.members), results["episodes"], record)
+
+
+def read_ratio(record: Record) -> MeasuredValue:
+    """Read the majority ratio. The interval is the range over seeds of k-means."""
+    results: Any = record.results
+    return MeasuredValue(results["ratio"], results["least"], results["most"], int(record.settings["seeds"]), 0, record)
+
+
+def read_speed(record: Record) -> MeasuredValue:
+    """Read the episodes per second, which have no interval."""
+    results: Any = record.results
+    speed = results["episodes_per_second"]
+    return MeasuredValue(speed, speed, speed, 1, results["episodes"], record)
+
+
+def read_latency(record: Record) -> MeasuredValue:
+    """Read the milliseconds per action, a median without an interval."""
+    latency: Any = record.results["milliseconds"]
+    return MeasuredValue(latency, latency, latency, 1, 0, record)
+
+
+def read_error(record: Record) -> MeasuredValue:
+    """Read the mean squared error. The interval is bootstrapped over seeds."""
+    errors: Any = np.array(record.results["mse"])
+    means = np.random.default_rng(0).choice(errors, (RESAMPLES, len(errors))).mean(1)
+    low, high = np.quantile(means, (0.025, 0.975))
+    return MeasuredValue(float(errors.mean()), float(low), float(high), len(errors), 0, record)
+
+
+READERS: Mapping[str, Callable[[Record], MeasuredValue]] = {
+    "success": read_success,
+    "return": read_return,
+    "ratio": read_ratio,
+    "episodes/s": read_speed,
+    "ms": read_latency,
+    "mse": read_error,
+}
+"""How to read a number with a unit from a Record."""
+MEASURED_UNITS: Mapping[str, Mapping[str, str]] = {
+    "multimodality": {"majority ratio": "ratio"},
+    "inference": {"episodes/s": "episodes/s", "ms per action": "ms"},
+    "reconstruction": {"MSE": "mse"},
+}
+"""Column headings and units of measurements that are numbers. The other measurements are figures."""

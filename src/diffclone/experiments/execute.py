@@ -1,8 +1,8 @@
-"""Does what a plan says: trains, plays, measures. What fails is recorded as failed, and the rest goes on.
+"""Run jobs: train, evaluate, measure. A failure is recorded, and the other jobs still run.
 
-OUT/records.jsonl    every Record, appended as it is made
-OUT/runs/NAME        a training each; finished ones are left, interrupted ones go on
-OUT/data/NAME.npz    demonstrations with generated pairs
+FOLDER/records.jsonl    every Record, appended when it is made
+FOLDER/runs/NAME        one folder per training; finished ones are kept, interrupted ones resume
+FOLDER/data/NAME.npz    demonstrations with generated pairs
 """
 
 import shutil
@@ -10,229 +10,231 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from diffclone.data import Demonstrations
-from diffclone.errors import InvalidFile
+from diffclone.errors import DiffcloneError, InvalidFile
 from diffclone.evaluation import evaluate
-from diffclone.experiments.choices import Options
-from diffclone.experiments.content import NOTHING
-from diffclone.experiments.material import Material
-from diffclone.experiments.measures import MEASURES
-from diffclone.experiments.plan import Job, Look, Play
-from diffclone.experiments.specification import DataChanges
-from diffclone.experiments.subject import Subject
-from diffclone.fit import FitOptions, choose_device
+from diffclone.experiments.measure import MEASURES, MeasureInput
+from diffclone.experiments.plan import Job, PlannedEvaluation, PlannedMeasurement
+from diffclone.experiments.record_index import count_generated, generating_guide, load_demonstrations
+from diffclone.experiments.specification import DataChanges, RunOptions
+from diffclone.fit import FitOptions
 from diffclone.policy import Policy
 from diffclone.records import Record
 from diffclone.settings import to_dict
 from diffclone.training import Precision, Progress
-from diffclone.training.runs import Run, device_name, train_run
+from diffclone.training.augmentation import generate
+from diffclone.training.runs import Run, device_name, evaluation_record, train_run
 from diffclone.training.session import describe_data
 
 
 @final
 @dataclass(frozen=True)
-class Place:
-    """Where, and on what."""
+class Workspace:
+    """The folder of the experiments, and how to train in it."""
 
-    out: Path
+    folder: Path
     device: str
     cache: Path | None
-    """Of trained guides."""
+    """Folder of trained guides."""
     precision: Precision = "float32"
-    """Of matrix products while training."""
+    """Precision of matrix products in training."""
 
     @property
-    def records(self) -> Path:
-        """All Records."""
-        return self.out / "records.jsonl"
+    def records_file(self) -> Path:
+        """The file of all Records."""
+        return self.folder / "records.jsonl"
 
-    def read(self) -> list[Record]:
-        """Those that are there."""
-        return Record.read_all(self.records) if self.records.exists() else []
+    def read_records(self) -> list[Record]:
+        """Return the Records made so far."""
+        return Record.read_all(self.records_file) if self.records_file.exists() else []
 
-    def refuse_others(self) -> None:
-        """A folder that holds something else is left alone."""
-        if self.out.exists() and not self.out.is_dir():
-            raise InvalidFile(f"{self.out} is a file; experiments need a folder. Choose another --out.")
-        if self.out.exists() and any(self.out.iterdir()) and not (self.out / "runs").exists() and not self.read():
+    def check(self) -> None:
+        """Raise an error if the folder holds something else."""
+        folder = self.folder
+        if folder.exists() and not folder.is_dir():
+            raise InvalidFile(f"{folder} is a file; experiments need a folder. Choose another --out.")
+        if folder.exists() and any(folder.iterdir()) and not (folder / "runs").exists() and not self.read_records():
             raise InvalidFile(
-                f"{self.out} is not empty and holds no experiments. Nothing was changed; choose another --out."
+                f"{folder} is not empty and holds no experiments. Nothing was changed; choose another --out."
             )
 
-
-@final
-@dataclass(frozen=True)
-class Watch:
-    """What is called while a job is done."""
-
-    training: Callable[[str, Progress], None] = lambda name, now: None
-    count: Callable[[str, int, int], None] = lambda what, done, total: None
-    stop: Callable[[], None] = lambda: None
-    """Between two steps of anything: raises KeyboardInterrupt where one was asked for."""
-
-
-def do(job: Job, options: Options, place: Place, keep: Callable[[Record], None], watch: Watch) -> None:
-    """All of a job, in order; `keep` is given each Record as soon as it is made."""
-    work = Work(job, options, place, keep, watch)
-    try:
-        demos, run = work.prepare()
-    except Exception as fault:
-        forbid(fault)
-        for wanted in (*job.plays, *job.looks):
-            keep(work.failure(wanted, None, f"training: {reason(fault)}"))
-        return
-    for wanted in (*job.plays, *job.looks):
-        try:
-            keep(work.play(wanted, run) if isinstance(wanted, Play) else work.measure(wanted, run, demos))
-        except Exception as fault:
-            forbid(fault)
-            keep(work.failure(wanted, demos, reason(fault)))
+    def precision_of(self, run: Path) -> Precision:
+        """Return the precision that a training began with, which it keeps when it resumes."""
+        return Run(run).identity().get("precision", "float32") if (run / "run.json").exists() else self.precision
 
 
 @final
 @dataclass(frozen=True)
-class Work:
-    """One job, and all that is needed for it."""
+class Callbacks:
+    """Functions that are called while jobs run."""
+
+    on_record: Callable[[Record], None]
+    """Called with each new Record."""
+    on_training: Callable[[str, Progress], None] = lambda label, progress: None
+    on_count: Callable[[str, int, int], None] = lambda label, done, total: None
+    """Called with the number of episodes, pairs, … that are done, and their total."""
+    check_stop: Callable[[], None] = lambda: None
+    """Called between steps. Raises KeyboardInterrupt to stop."""
+
+
+@final
+@dataclass(frozen=True)
+class JobRunner:
+    """Runs one job."""
 
     job: Job
-    options: Options
-    place: Place
-    keep: Callable[[Record], None]
-    watch: Watch
+    options: RunOptions
+    workspace: Workspace
+    callbacks: Callbacks
 
-    def prepare(self) -> tuple[Demonstrations, Run | None]:
-        """Demonstrations and, where the job has one, the training."""
-        job, place, material = self.job, self.place, Material(self.options)
+    def run(self) -> None:
+        """Train, then evaluate and measure. Each Record is reported as soon as it is made."""
+        job, on_record = self.job, self.callbacks.on_record
+        items = (*job.evaluations, *job.measurements)
+        try:
+            demos, run = self.train()
+        except Exception as error:
+            raise_os_error(error)
+            for item in items:
+                on_record(self.failure(item, f"training: {describe_error(error)}"))
+            return
+        for item in items:
+            try:
+                if isinstance(item, PlannedMeasurement):
+                    record = self.measure(item, run, demos)
+                else:
+                    record = self.evaluate(item, run)
+            except Exception as error:
+                raise_os_error(error)
+                record = self.failure(item, describe_error(error))
+            on_record(record)
+
+    def train(self) -> tuple[Demonstrations, Run | None]:
+        """Return the demonstrations and, if the job has a training, its finished run."""
+        job, workspace = self.job, self.workspace
         if job.variant is None or job.method is None:
-            return material.real(job.task, NOTHING), None
-        path = place.out / "data" / f"{job.name}.npz"
-        demos = material.made(job.task, job.variant.data, path, place.device, place.cache, self.trained)
-        folder = place.out / "runs" / job.name
-        before = Run(folder).finished
-        run = train_run(
-            folder,
-            job.method,
-            demos,
-            FitOptions(
-                seeds=job.seeds,
-                vary=job.variant.vary,
-                device=place.device,
-                precision=begun_in(folder, place.precision),
-                cache=place.cache,
-            ),
-            task=job.task,
-            quick=self.options.quick,
-            progress=self.trained,
+            return load_demonstrations(job.task, DataChanges(), self.options), None
+        demos, folder = self.prepare_data(job.variant.data), workspace.folder / "runs" / job.name
+        was_finished = Run(folder).finished
+        options = FitOptions(
+            seeds=job.seeds,
+            vary=job.variant.vary,
+            device=workspace.device,
+            precision=workspace.precision_of(folder),
+            cache=workspace.cache,
         )
-        if not before:
-            self.keep(Record.read_all(run.records)[0])
+        run = train_run(
+            folder, job.method, demos, options, task=job.task, quick=self.options.quick, progress=self.report_training
+        )
+        if not was_finished:
+            self.callbacks.on_record(Record.read_all(run.records)[0])
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # a finished training needs none
         return demos, run
 
-    def trained(self, now: Progress) -> None:
-        """Called while something is trained or generated."""
-        if now.losses:
-            self.watch.training(self.job.label, now)
-        else:
-            self.watch.count(f"{self.job.label}: {now.stage}", now.update, now.updates)
-        self.watch.stop()
+    def prepare_data(self, changes: DataChanges) -> Demonstrations:
+        """Return the training data. Generated pairs are stored: another machine would not generate the same ones."""
+        job, workspace = self.job, self.workspace
+        demos = load_demonstrations(job.task, changes, self.options)
+        if not changes.generated:
+            return demos
+        path = workspace.folder / "data" / f"{job.name}.npz"
+        if not path.exists():
+            guide, count = generating_guide(job.task, self.options), count_generated(demos, changes, self.options)
+            generated = generate(
+                guide, demos, count, device=workspace.device, cache=workspace.cache, progress=self.report_training
+            )
+            path.parent.mkdir(parents=True, exist_ok=True)
+            demos.joined(generated).save(path)
+        return Demonstrations.load(path)
 
-    def counted(self, what: str) -> Callable[[int, int], None]:
-        """What is called while something is counted."""
+    def report_training(self, now: Progress) -> None:
+        """Pass on the progress of training or generating."""
+        if now.losses:
+            self.callbacks.on_training(self.job.label, now)
+        else:
+            self.callbacks.on_count(f"{self.job.label}: {now.stage}", now.update, now.updates)
+        self.callbacks.check_stop()
+
+    def report_count(self, what: str) -> Callable[[int, int], None]:
+        """Return a function that passes on how many are done."""
 
         def progress(done: int, total: int) -> None:
-            self.watch.count(f"{self.job.label}: {what}", done, total)
-            self.watch.stop()
+            self.callbacks.on_count(f"{self.job.label}: {what}", done, total)
+            self.callbacks.check_stop()
 
         return progress
 
-    def play(self, play: Play, run: Run | None) -> Record:
-        """Episodes of the chosen members."""
-        assert run is not None, "what is played was trained"
-        policy = run.policy(str(choose_device(self.place.device)))
-        policy = policy.choose(matching(policy, play.select))
-        scores = evaluate(
-            policy, self.job.task, episodes=play.episodes, progress=self.counted("playing"), **play.options
-        )
-        return Record(
-            kind="evaluation",
-            settings=to_dict(policy.method),
-            members=[dict(member) for member in policy.members],
-            data=policy.data,
-            results={
-                **scores.summary(),
-                "preset": self.job.preset,
-                "precision": begun_in(run.folder, self.place.precision),
-            },
-            device=device_name(policy),
-            seconds=scores.seconds,
-            quick=self.options.quick,
-        )
+    def evaluate(self, planned: PlannedEvaluation, run: Run | None) -> Record:
+        """Run episodes with the selected members."""
+        assert run is not None, "only trained policies are evaluated"
+        policy = run.policy(self.workspace.device)
+        policy = policy.choose(select_members(policy, planned.select))
+        progress = self.report_count("evaluation")
+        scores = evaluate(policy, self.job.task, episodes=planned.episodes, progress=progress, **planned.options)
+        results = {"preset": self.job.preset, "precision": self.workspace.precision_of(run.folder)}
+        return evaluation_record(policy, scores, quick=self.options.quick, results=results)
 
-    def measure(self, look: Look, run: Run | None, demos: Demonstrations) -> Record:
-        """What a measure finds."""
-        begun, job, wanted = time.monotonic(), self.job, look.measure
-        policy = None if run is None else run.policy(str(choose_device(self.place.device)))
-        chosen = [] if policy is None else matching(policy, wanted.select)
-        clean = demos
-        if job.variant is not None:
-            clean = Material(self.options).real(job.task, DataChanges(fraction=job.variant.data.fraction))
-        progress = self.counted(wanted.kind)
-        subject = Subject(job.task, wanted.settings, demos, clean, run, policy, chosen, self.options.quick, progress)
-        measured = MEASURES[wanted.kind](subject)
+    def measure(self, planned: PlannedMeasurement, run: Run | None, demos: Demonstrations) -> Record:
+        """Make a measurement."""
+        begun, job, measurement = time.monotonic(), self.job, planned.measurement
+        policy = None if run is None else run.policy(self.workspace.device)
+        members = [] if policy is None else select_members(policy, measurement.select)
+        changes = DataChanges(fraction=1.0 if job.variant is None else job.variant.data.fraction)
+        given = MeasureInput(
+            task=job.task,
+            settings=measurement.settings,
+            demos=demos,
+            clean_demos=load_demonstrations(job.task, changes, self.options),
+            run=run,
+            policy=policy,
+            members=members,
+            quick=self.options.quick,
+            progress=self.report_count(measurement.kind),
+        )
+        measured = MEASURES[measurement.kind](given)
+        method = None if job.method is None else to_dict(job.method)
         return Record(
-            kind=wanted.kind,
-            settings={**measured.settings, "method": self.settings()},
-            members=[] if policy is None else [dict(policy.members[m]) for m in chosen],
+            kind=measurement.kind,
+            settings={**measured.settings, "method": method},
+            members=[] if policy is None else [dict(policy.members[m]) for m in members],
             data=describe_data(demos),
-            results={**look.content.about, "task": job.task, **measured.results},
+            results={**planned.identity.about, "task": job.task, **measured.results},
             device=measured.device or ("cpu" if policy is None else device_name(policy)),
             seconds=time.monotonic() - begun,
             quick=self.options.quick,
         )
 
-    def failure(self, wanted: Play | Look, demos: Demonstrations | None, why: str) -> Record:
-        """A Record of what could not be done, with the content of what would have been."""
-        where = wanted.select if isinstance(wanted, Play) else wanted.measure.select
-        settings = self.settings() if isinstance(wanted, Play) else {"method": self.settings()}
+    def failure(self, planned: PlannedEvaluation | PlannedMeasurement, reason: str) -> Record:
+        """Return the Record of a failure, with the identity of the intended Record."""
+        identity = planned.identity
+        scored = isinstance(planned, PlannedEvaluation)
+        select = planned.select if scored else planned.measurement.select
         return Record(
             kind="failure",
-            settings=settings,
-            members=[{"seed": seed, **where} for seed in self.job.seeds],
-            data=wanted.content.data if demos is None else describe_data(demos),
-            results={"what": wanted.content.kind, "reason": why, "task": self.job.task, **wanted.content.about},
-            device=self.place.device,
+            settings=(identity.settings or {}) if scored else {"method": identity.settings},
+            members=[{"seed": seed, **select} for seed in self.job.seeds],
+            data=identity.data,
+            results={"what": identity.kind, "reason": reason, "task": self.job.task, **identity.about},
+            device=self.workspace.device,
             seconds=0.0,
             quick=self.options.quick,
         )
 
-    def settings(self) -> Any:
-        """The method's, if there is one."""
-        return None if self.job.method is None else to_dict(self.job.method)
+
+def select_members(policy: Policy, select: Mapping[str, float]) -> list[int]:
+    """Return the members with these values."""
+    return [m for m, member in enumerate(policy.members) if all(member.get(k) == v for k, v in select.items())]
 
 
-def begun_in(folder: Path, asked: Precision) -> Precision:
-    """The precision that a training was begun with: it goes on so. The one asked for where there is none yet."""
-    if not (folder / "run.json").exists():
-        return asked
-    return Run(folder).identity().get("precision", "float32")
+def raise_os_error(error: Exception) -> None:
+    """Raise errors of the operating system, such as a full disk, again: they are not the failure of one job."""
+    if isinstance(error, OSError) and not isinstance(error, ImportError):
+        raise error
 
 
-def forbid(fault: Exception) -> None:
-    """A full disk is nobody's failed run."""
-    if isinstance(fault, OSError) and not isinstance(fault, ImportError):
-        raise fault
-
-
-def reason(fault: Exception) -> str:
-    """One line."""
-    lines = str(fault).strip().splitlines() or [""]
-    known = type(fault).__module__.startswith("diffclone")
-    return lines[0] if known and lines[0] else f"{type(fault).__name__}: {lines[0]}"
-
-
-def matching(policy: Policy, where: Mapping[str, float]) -> list[int]:
-    """Members with these values."""
-    return [m for m, member in enumerate(policy.members) if all(member.get(k) == v for k, v in where.items())]
+def describe_error(error: Exception) -> str:
+    """Return one line."""
+    line = (str(error).strip().splitlines() or [""])[0]
+    return line if isinstance(error, DiffcloneError) and line else f"{type(error).__name__}: {line}"

@@ -1,156 +1,149 @@
-"""What of some experiments is still to do: the trainings, each once, and what is played and measured with them."""
+"""Plan experiments: which trainings, evaluations and measurements are missing, and how long they will take."""
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any, final
 
 from diffclone.errors import InvalidSettings
-from diffclone.experiments.choices import QUICK_EPISODES, QUICK_SEEDS, Options, method_of, preset_of
-from diffclone.experiments.content import Content, Found, cell_content, measure_content
-from diffclone.experiments.material import Material
-from diffclone.experiments.specification import Experiment, Measurement, Variant
+from diffclone.experiments.presets import preset_name, variant_method
+from diffclone.experiments.record_index import (
+    RecordIndex,
+    ResultIdentity,
+    identify_cell,
+    identify_data,
+    identify_measurement,
+)
+from diffclone.experiments.specification import Experiment, Measurement, RunOptions, Variant
 from diffclone.methods import METHODS
 from diffclone.model import Method
 from diffclone.records import Record
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
 
-SHOWN = 32
-"""Letters of a name in a line of progress."""
+LABEL_LENGTH = 32
+TIMED = ("inference",)
+"""Kinds of measurement that measure time, and must not run beside other jobs."""
+UPDATES_PER_SECOND = {"cpu": 60.0, "gpu": 1500.0}
+"""Of a stack, if no Record tells: about the rate of the brief presets with five seeds."""
+STEPS_PER_SECOND = {"cpu": 2_000.0, "gpu": 10_000.0}
+"""Of all environments together, if no Record tells."""
 
 
 @final
 @dataclass(frozen=True)
-class Play:
-    """Episodes to play."""
+class PlannedEvaluation:
+    """Episodes to run."""
 
+    identity: ResultIdentity
     select: Mapping[str, float]
+    """The value of each varied field that chooses the members."""
     options: Mapping[str, Any]
+    """Options of the environment."""
     episodes: int
-    """A member."""
-    content: Content
+    """Per member."""
 
 
 @final
 @dataclass(frozen=True)
-class Look:
-    """Something to measure."""
+class PlannedMeasurement:
+    """A measurement to make."""
 
-    experiment: str
-    measure: Measurement
-    content: Content
+    identity: ResultIdentity
+    measurement: Measurement
 
 
 @final
 @dataclass(frozen=True)
 class Job:
-    """One training, unless nothing needs one, and what is wanted of it."""
+    """At most one training, and everything that needs it."""
 
     name: str
-    """Of its folder."""
+    """The name of its folder."""
     task: str
     variant: Variant | None
     preset: str | None
     method: Method[Any] | None
+    """None if nothing is trained."""
     seeds: tuple[int, ...]
-    plays: tuple[Play, ...]
-    looks: tuple[Look, ...]
+    evaluations: tuple[PlannedEvaluation, ...]
+    measurements: tuple[PlannedMeasurement, ...]
 
     @property
     def label(self) -> str:
-        """Short, for a line of progress."""
-        return self.name if len(self.name) < SHOWN else f"{self.name[: SHOWN - 6]}…{self.name[-4:]}"
+        """A short name for progress bars."""
+        return self.name if len(self.name) < LABEL_LENGTH else f"{self.name[: LABEL_LENGTH - 6]}…{self.name[-4:]}"
 
     @property
     def members(self) -> int:
-        """Trained together."""
-        count = len(self.seeds)
-        for values in self.variant.vary.values() if self.variant else ():
-            count *= len(values)
-        return count
+        """The number of members that are trained together."""
+        return len(self.seeds) * math.prod(len(values) for values in self.variant.vary.values()) if self.variant else 0
 
     @property
-    def stages(self) -> dict[str, int]:
-        """Updates of each model that is trained."""
+    def updates(self) -> dict[str, int]:
+        """The number of updates of each model that is trained."""
         if self.method is None:
             return {}
-        needs = {name: part for name, part in self.method.needs().items() if part.trained == "before"}
-        return {**{name: part.training.updates for name, part in needs.items()}, "policy": self.method.training.updates}
+        parts = {name: part for name, part in self.method.needs().items() if part.trained == "before"}
+        return {name: part.training.updates for name, part in parts.items()} | {"policy": self.method.training.updates}
 
     @property
-    def shared(self) -> str:
-        """Equal for jobs that need the same guide, so that one process trains it once."""
+    def guide_key(self) -> str:
+        """A string that is equal for jobs with the same guide, so that one process trains it once."""
         guide = None if self.method is None else self.method.needs().get("guide")
         if self.variant is None or guide is None or guide.trained != "before":
             return self.name
         return json.dumps([self.task, repr(self.variant.data), to_dict(guide)], sort_keys=True)
 
 
-def seeds_of(options: Options) -> tuple[int, ...]:
-    """0, 1, …"""
-    return tuple(range(min(options.seeds, QUICK_SEEDS) if options.quick else options.seeds))
+def plan(experiments: Sequence[Experiment], options: RunOptions, records: Iterable[Record]) -> list[Job]:
+    """Return the jobs that are missing from the Records, in the order of the experiments."""
+    check_options(options)
+    index, seeds = RecordIndex(records), options.seed_list
+    variants: dict[str, tuple[str, Variant | None]] = {}
+    planned: dict[str, list[PlannedEvaluation | PlannedMeasurement]] = {}
+    known: set[str] = set()
 
+    def add(task: str, variant: Variant | None, item: PlannedEvaluation | PlannedMeasurement) -> None:
+        episodes = item.episodes if isinstance(item, PlannedEvaluation) else 0
+        if item.identity.key in known or index.covers(item.identity, seeds if variant else (), episodes):
+            return
+        known.add(item.identity.key)
+        name = job_name(task, variant, options)
+        variants.setdefault(name, (task, variant))
+        planned.setdefault(name, []).append(item)
 
-def episodes_of(task: str) -> int:
-    """Return the default number of episodes per member, as in the paper."""
-    return {"cheetah": 30, "walker": 30}.get(task, 100)
-
-
-def count_of(options: Options, task: str) -> int:
-    """Episodes a member."""
-    if options.quick:
-        return min(options.episodes or QUICK_EPISODES, QUICK_EPISODES)
-    return options.episodes or episodes_of(task)
-
-
-def plan(experiments: Sequence[Experiment], options: Options, records: Iterable[Record]) -> list[Job]:
-    """Jobs, in the order in which they are first needed."""
-    check(options)
-    material, found = Material(options), Found(records)
-    seeds, claimed = seeds_of(options), set[str]()
-    arms: dict[str, tuple[str, Variant | None]] = {}
-    plays: dict[str, list[Play]] = {}
-    looks: dict[str, list[Look]] = {}
-
-    def name(task: str, arm: Variant | None) -> str:
-        known = job_name(task, arm, seeds, options, material)
-        arms.setdefault(known, (task, arm))
-        return known
-
-    for experiment in (narrowed(entry, options.only) for entry in experiments):
+    for experiment in (filter_experiment(entry, options.only) for entry in experiments):
         for cell in experiment.cells:
-            content, episodes = cell_content(cell, options, material), count_of(options, cell.variant.task)
-            if content.key not in claimed and not found.suffices(content, seeds, episodes):
-                claimed.add(content.key)
-                play = Play(cell.select, cell.options, episodes, content)
-                plays.setdefault(name(cell.variant.task, cell.variant), []).append(play)
-        for measure in experiment.measurements:
-            content = measure_content(experiment.name, measure, options, material)
-            if not found.suffices(content, seeds if measure.variant else (), 0):
-                look = Look(experiment.name, measure, content)
-                looks.setdefault(name(task_of(measure), measure.variant), []).append(look)
+            task, identity = cell.variant.task, identify_cell(cell, options)
+            item = PlannedEvaluation(identity, cell.select, cell.options, options.episodes_for(task))
+            add(task, cell.variant, item)
+        for measurement in experiment.measurements:
+            identity = identify_measurement(experiment.name, measurement, options)
+            add(measurement.task_name, measurement.variant, PlannedMeasurement(identity, measurement))
     return [
         Job(
             name,
             task,
-            arm,
-            None if arm is None else preset_of(arm, options.source),
-            None if arm is None else method_of(arm, options.source, quick=options.quick),
+            variant,
+            None if variant is None else preset_name(variant, options.source),
+            None if variant is None else variant_method(variant, options),
             seeds,
-            tuple(plays.get(name, ())),
-            tuple(looks.get(name, ())),
+            tuple(item for item in planned[name] if isinstance(item, PlannedEvaluation)),
+            tuple(item for item in planned[name] if isinstance(item, PlannedMeasurement)),
         )
-        for name, (task, arm) in arms.items()
+        for name, (task, variant) in variants.items()
     ]
 
 
-def check(options: Options) -> None:
-    """Refuse what makes no sense."""
+def check_options(options: RunOptions) -> None:
+    """Raise an error if no seeds, no episodes or unknown names are requested."""
     if options.seeds < 1 or (options.episodes is not None and options.episodes < 1):
         raise InvalidSettings(
-            f"at least one seed and one episode are needed; {options.seeds} and {options.episodes} were asked for."
+            f"at least one seed and one episode are needed; {options.seeds} and {options.episodes} were requested."
         )
     for word in options.only:
         if word not in TASKS and word not in METHODS:
@@ -160,47 +153,112 @@ def check(options: Options) -> None:
         TASKS[task]
 
 
-def task_of(measure: Measurement) -> str:
-    """That it looks at."""
-    return measure.variant.task if measure.variant else str(measure.task)
-
-
-def chosen(task: str, method: str | None, only: Sequence[str]) -> bool:
-    """Whether a task and a method are among those asked for."""
+def is_selected(task: str, method: str | None, only: Sequence[str]) -> bool:
+    """Return whether `only` includes the task and the method."""
     tasks, methods = ({word for word in only if word in registry} for registry in (TASKS, METHODS))
     return (not tasks or task in tasks) and (not methods or method in methods)
 
 
-def narrowed(experiment: Experiment, only: Sequence[str]) -> Experiment:
-    """The same with these tasks and methods alone."""
-    cells = tuple(cell for cell in experiment.cells if chosen(cell.variant.task, cell.variant.method, only))
-    measures = tuple(
-        measure
-        for measure in experiment.measurements
-        if chosen(task_of(measure), measure.variant.method if measure.variant else None, only)
+def filter_experiment(experiment: Experiment, only: Sequence[str]) -> Experiment:
+    """Return the experiment with only these tasks and methods."""
+    cells = tuple(cell for cell in experiment.cells if is_selected(cell.variant.task, cell.variant.method, only))
+    measurements = tuple(
+        measurement
+        for measurement in experiment.measurements
+        if is_selected(measurement.task_name, measurement.variant.method if measurement.variant else None, only)
     )
-    rows = {*(cell.row for cell in cells), *(measure.label for measure in measures)}
+    rows = {*(cell.row for cell in cells), *(measurement.label for measurement in measurements)}
     derived = tuple(entry for entry in experiment.derived if {entry.first[0], entry.second[0]} <= rows)
-    return replace(experiment, cells=cells, measurements=measures, derived=derived)
+    return replace(experiment, cells=cells, measurements=measurements, derived=derived)
 
 
-def job_name(task: str, arm: Variant | None, seeds: Sequence[int], options: Options, material: Material) -> str:
-    """Readable, and other for anything that is other."""
-    if arm is None:
+def job_name(task: str, variant: Variant | None, options: RunOptions) -> str:
+    """Return a readable name, which differs for trainings that differ in anything."""
+    if variant is None:
         return task
-    method = to_dict(method_of(arm, options.source, quick=options.quick))
-    vary = {name: list(values) for name, values in arm.vary.items()}
-    identity = [task, method, vary, list(seeds), material.identity(task, arm.data), options.quick]
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8]
-    data = arm.data
+    data, vary = variant.data, {name: list(values) for name, values in variant.vary.items()}
+    method = to_dict(variant_method(variant, options))
+    identity = [task, method, vary, list(options.seed_list), identify_data(task, data, options), options.quick]
     words = [
-        preset_of(arm, options.source).replace("/", "-"),
+        preset_name(variant, options.source).replace("/", "-"),
         f"{100 * data.fraction:g}percent" if data.fraction < 1 else "",
         f"noise{data.action_noise:g}" if data.action_noise else "",
         "generated" if data.generated else "",
-        *(f"{field}-{value}" for field, value in arm.overrides.items()),
-        *arm.vary,
+        *(f"{field}-{value}" for field, value in variant.overrides.items()),
+        *variant.vary,
         "quick" if options.quick else "",
-        digest,
+        hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:8],
     ]
     return "-".join(word for word in words if word)
+
+
+def group_jobs(jobs: Sequence[Job]) -> list[list[Job]]:
+    """Group jobs with the same guide, which is trained once. The longest group comes first."""
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(job.guide_key, []).append(job)
+    return sorted(groups.values(), key=lambda group: -sum(job.members * sum(job.updates.values()) for job in group))
+
+
+def split_timed(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
+    """Split jobs into what may run in parallel, and measurements of time, which need the machine to themselves."""
+
+    def measurements(job: Job, *, timed: bool) -> tuple[PlannedMeasurement, ...]:
+        return tuple(item for item in job.measurements if (item.measurement.kind in TIMED) == timed)
+
+    parallel = [replace(job, measurements=measurements(job, timed=False)) for job in jobs]
+    timed = [replace(job, evaluations=(), measurements=measurements(job, timed=True)) for job in jobs]
+    return parallel, [job for job in timed if job.measurements]
+
+
+@final
+@dataclass(frozen=True)
+class CostEstimate:
+    """The time that a job will take."""
+
+    seconds: float
+    measured: bool
+    """Whether all rates are from Records."""
+
+
+def estimate_costs(jobs: Sequence[Job], records: Sequence[Record], device: str) -> list[CostEstimate]:
+    """Estimate the time of each job. A guide that several jobs share is counted once."""
+    guides: set[str] = set()
+    estimates: list[CostEstimate] = []
+    for job in jobs:
+        updates = {n: u for n, u in job.updates.items() if n == "policy" or job.guide_key not in guides}
+        guides.add(job.guide_key)
+        estimates.append(estimate_cost(job, sum(updates.values()), records, device))
+    return estimates
+
+
+def estimate_cost(job: Job, updates: int, records: Sequence[Record], device: str) -> CostEstimate:
+    """Estimate the time of training and evaluation; measurements are short in comparison."""
+    similar = [
+        record
+        for record in records
+        if not record.quick
+        and (record.device == "cpu") == (device == "cpu")
+        and record.settings.get("type") == (None if job.variant is None else job.variant.method)
+    ]
+    training_rates = [count_updates(r.settings) / r.seconds for r in similar if r.kind == "training" and r.seconds > 1]
+    episode_rates = [
+        float(r.results["episodes_per_second"])
+        for r in similar
+        if r.kind == "evaluation" and r.results.get("task") == job.task
+    ]
+    hardware = "cpu" if device == "cpu" else "gpu"
+    training_rate = median(training_rates or [UPDATES_PER_SECOND[hardware]])
+    episode_rate = median(episode_rates or [STEPS_PER_SECOND[hardware] / TASKS[job.task].horizon])
+    episodes = sum(item.episodes for item in job.evaluations) * len(job.seeds)
+    return CostEstimate(
+        updates / training_rate + episodes / episode_rate,
+        bool(training_rates or not job.updates) and bool(episode_rates or not job.evaluations),
+    )
+
+
+def count_updates(settings: Mapping[str, Any]) -> int:
+    """Return the updates of a method and of the models that are trained before it."""
+    parts = [settings.get("guide"), settings.get("encoder")]
+    before = [part for part in parts if part and part.get("type") != "gan"]
+    return sum(int(model["training"]["updates"]) for model in (settings, *before))

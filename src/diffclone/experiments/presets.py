@@ -1,18 +1,21 @@
-"""Settings that belong to a task, each with its source.
+"""Presets: the settings of a method for a task, with their source.
 
-`paper` is what the paper prints: its appendix, and Equation 5 with t uniform. `release` is the released code's
-configuration: the hinge on batch means, t antithetic. What the paper leaves open (normalisation, the limit on the
-gradient, Adam's ε) follows the released code in both. `brief`, `best` and `demo` are ours.
+- `paper`: as printed in the paper's appendix, with Equation 5 and uniform t.
+- `release`: the configuration of the released code, with the hinge on batch means and antithetic t.
+- `brief`, `best` and `demo`: ours.
+
+Where the paper leaves something open (normalisation, gradient clipping, Adam's ε), `paper` follows the released code.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, final
 
-from diffclone.experiments.appendix import APPENDIX, guided
+from diffclone.experiments.appendix import APPENDIX, other_guides
+from diffclone.experiments.specification import RunOptions, SettingsSource, Variant
 from diffclone.guides import DiffusionGuide
-from diffclone.methods import BC, DBC, METHODS, IBCLangevin
-from diffclone.model import Method, Training
+from diffclone.methods import BC, DBC, IBC, METHODS, DiffusionPolicy, IBCLangevin
+from diffclone.model import Method, Model, Training
 from diffclone.nn import Network
 from diffclone.nn.encoder import Encoder
 from diffclone.registry import Registry
@@ -21,142 +24,152 @@ from diffclone.registry import Registry
 @final
 @dataclass(frozen=True)
 class Preset:
-    """A method ready to train, and where its numbers come from."""
+    """A method with its settings, ready to train."""
 
     method: Method[Any]
     source: str
+    """Where the settings come from."""
 
 
-def from_appendix() -> Iterator[tuple[str, Preset]]:
-    """`paper` and `release` of every task that has a column."""
+Entries = Iterator[tuple[str, Preset]]
+
+
+def appendix_presets() -> Entries:
+    """`paper` and `release`, for every task in the paper's appendix."""
+    printed, released = "The paper's appendix", "The released code's configuration"
     for task, column in APPENDIX.items():
-        printed, released = "The paper's appendix", "The released code's configuration"
         yield f"{task}/bc/paper", Preset(column.bc(), f"{printed}: {column.epochs} epochs, lr {column.lr:g}.")
         yield f"{task}/bc/release", Preset(column.bc(), f"{released}.")
-        about = f"{printed} and its Equation 5: λ = {column.coefficient:g}, the hinge on each pair, t uniform."
-        yield f"{task}/dbc/paper", Preset(column.dbc(released=False), about)
-        about = f"{released}: the hinge on batch means, t antithetic."
-        yield f"{task}/dbc/release", Preset(column.dbc(released=True), about)
-        about = (
-            f"{printed}: {column.ibc_epochs} epochs, lr {column.ibc_lr:g}. Counter-examples, their box and noise: ours."
-        )
-        yield f"{task}/ibc/paper", Preset(column.ibc(), about)
-        about = f"{printed}: {column.diffusion_epochs} epochs, lr {column.diffusion_lr:g}, 1000 steps an action."
-        yield f"{task}/diffusion-policy/paper", Preset(column.diffusion_policy(), about)
-    for guide, method in guided("maze").items():
-        about = f"The paper's appendix on guides: λ = {method.coefficient:g}."
-        yield f"maze/dbc/paper-{guide}", Preset(method, about)
-    for guide, method in guided("fetch-pick").items():
-        about = f"The paper's guides of Maze; its network, schedule and λ = {method.coefficient:g} of this task."
-        yield f"fetch-pick/dbc/paper-{guide}", Preset(method, about)
+        source = f"{printed} and Equation 5: λ = {column.coefficient:g}, the hinge on each pair, uniform t."
+        yield f"{task}/dbc/paper", Preset(column.dbc(released=False), source)
+        source = f"{released}: the hinge on batch means, antithetic t."
+        yield f"{task}/dbc/release", Preset(column.dbc(released=True), source)
+        source = f"{printed}: {column.ibc_epochs} epochs, lr {column.ibc_lr:g}. Ours: counter-examples and their box."
+        yield f"{task}/ibc/paper", Preset(column.ibc(), source)
+        source = f"{printed}: {column.diffusion_epochs} epochs, lr {column.diffusion_lr:g}, 1000 steps per action."
+        yield f"{task}/diffusion-policy/paper", Preset(column.diffusion_policy(), source)
+    for guide, method in other_guides("maze").items():
+        source = f"The paper's appendix on guides: λ = {method.coefficient:g}."
+        yield f"maze/dbc/paper-{guide}", Preset(method, source)
+    for guide, method in other_guides("fetch-pick").items():
+        source = f"The paper's guides for Maze; network, schedule and λ = {method.coefficient:g} of this task."
+        yield f"fetch-pick/dbc/paper-{guide}", Preset(method, source)
 
 
 BRIEF_POLICY = Training(updates=20_000, lr=1e-3, eps=1e-12)
-BRIEF_GUIDE = DiffusionGuide(training=Training(updates=40_000, lr=1e-3), width=512)
 BRIEF_OTHER = Training(updates=20_000, lr=1e-3)
-BRIEF_ENERGY = Training(updates=20_000, lr=1e-3)
+"""Energy models and VAEs, as policies or guides."""
+BRIEF_GUIDE = DiffusionGuide(training=Training(updates=40_000, lr=1e-3), width=512)
 BRIEF_DIFFUSION = Training(updates=100_000, lr=1e-3, ema=0.999)
 BRIEF_WIDE = replace(BRIEF_DIFFUSION, updates=40_000)
-"""For diffusion policies of more than a thousand units a layer, which are slow."""
-GUIDED = ("maze", "fetch-pick")
-"""Tasks on which the paper compares guides."""
-PIXELS = Network(width=256, depth=1, activation="relu", image=(2, 64, 64))
-PIXEL_GUIDE = replace(BRIEF_GUIDE, training=Training(updates=10_000, lr=1e-3), width=256)
+"""For diffusion policies with more than a thousand units per layer, which are slow."""
+IMAGE_NETWORK = Network(width=256, depth=1, activation="relu", image=(2, 64, 64))
+IMAGE_GUIDE = replace(BRIEF_GUIDE, training=Training(updates=10_000, lr=1e-3), width=256)
 
 
-def brief() -> Iterator[tuple[str, Preset]]:
-    """A minute on a GPU, tens of minutes on two cores, for every task: the paper's networks and λ, our schedules."""
-    about = "Ours: the paper's network"
+def brief_presets() -> Entries:
+    """For every task, a minute on a GPU or tens of minutes on two cores: the paper's networks and λ, our schedules."""
+    shorter = "fewer updates with a higher learning rate"
+    plain, guided = f"Ours: the paper's network, {shorter}", f"Ours: the paper's network and λ, {shorter}"
     for task, column in APPENDIX.items():
-        bc = BC(training=BRIEF_POLICY, network=column.network, normalisation=column.normalisation)
-        yield f"{task}/bc/brief", Preset(bc, f"{about}, fewer and larger updates.")
-        dbc = DBC(
-            training=BRIEF_POLICY,
-            network=column.network,
-            coefficient=column.coefficient,
-            away=0.0,
-            guide=BRIEF_GUIDE,
-            normalisation=column.normalisation,
-        )
-        yield f"{task}/dbc/brief", Preset(dbc, f"{about} and λ, fewer and larger updates, a smaller guide.")
-        ibc = replace(column.ibc(), training=BRIEF_ENERGY)
-        yield f"{task}/ibc/brief", Preset(ibc, f"{about}, fewer and larger updates.")
+        bc = replace(column.bc(), training=BRIEF_POLICY)
+        yield f"{task}/bc/brief", Preset(bc, f"{plain}.")
+        dbc = replace(column.dbc(released=True), training=BRIEF_POLICY, guide=BRIEF_GUIDE)
+        yield f"{task}/dbc/brief", Preset(dbc, f"{guided}, a smaller guide.")
+        yield f"{task}/ibc/brief", Preset(replace(column.ibc(), training=BRIEF_OTHER), f"{plain}.")
         langevin = IBCLangevin(normalisation=column.normalisation)
-        yield f"{task}/ibc-langevin/brief", Preset(langevin, "Ours: the paper did not try it.")
+        yield f"{task}/ibc-langevin/brief", Preset(langevin, "Ours: the paper has no such method.")
         diffusion = column.diffusion_policy()
-        schedule = BRIEF_WIDE if diffusion.width > 1000 else BRIEF_DIFFUSION
-        diffusion = replace(diffusion, training=schedule, sampler="dpm-solver++")
-        yield (
-            f"{task}/diffusion-policy/brief",
-            Preset(diffusion, f"{about}, fewer and larger updates, a moving average."),
-        )
-    for task, guide, method in ((t, *entry) for t in GUIDED for entry in guided(t).items()):
-        before = method.guide.trained == "before"
-        clip = method.guide.training.clip
-        schedule = replace(BRIEF_OTHER, clip=clip) if before else replace(method.guide.training, lr=BRIEF_POLICY.lr)
-        training = replace(method.training, updates=BRIEF_POLICY.updates, lr=BRIEF_POLICY.lr)
-        short = replace(method, training=training, guide=replace(method.guide, training=schedule))
-        yield f"{task}/dbc/brief-{guide}", Preset(short, f"{about} and λ, fewer and larger updates.")
-    ours = "Ours: the paper gives no settings for this task."
-    spiral = Network(width=256, depth=2)
+        training = BRIEF_WIDE if diffusion.width > 1000 else BRIEF_DIFFUSION
+        diffusion = replace(diffusion, training=training, sampler="dpm-solver++")
+        yield f"{task}/diffusion-policy/brief", Preset(diffusion, f"{plain}, averaged weights.")
+    for task in ("maze", "fetch-pick"):
+        for name, method in other_guides(task).items():
+            training, guide = method.guide.training, method.guide
+            before = guide.trained == "before"
+            training = replace(BRIEF_OTHER, clip=training.clip) if before else replace(training, lr=BRIEF_POLICY.lr)
+            policy = replace(method.training, updates=BRIEF_POLICY.updates, lr=BRIEF_POLICY.lr)
+            method = replace(method, training=policy, guide=replace(guide, training=training))
+            yield f"{task}/dbc/brief-{name}", Preset(method, f"{guided}.")
+    ours, spiral = "Ours: the paper gives no settings for this task.", Network(width=256, depth=2)
     yield "spiral/bc/brief", Preset(BC(training=BRIEF_POLICY, network=spiral), ours)
-    yield (
-        "spiral/dbc/brief",
-        Preset(DBC(training=BRIEF_POLICY, network=spiral, coefficient=1.0, away=0.0, guide=BRIEF_GUIDE), ours),
-    )
-    pixels = Training(updates=1_000, lr=5e-4)
-    yield "car-racing/bc/brief", Preset(BC(training=pixels, network=PIXELS), ours)
+    dbc = DBC(training=BRIEF_POLICY, network=spiral, coefficient=1.0, away=0.0, guide=BRIEF_GUIDE)
+    yield "spiral/dbc/brief", Preset(dbc, ours)
+    images = Training(updates=1_000, lr=5e-4)
+    yield "car-racing/bc/brief", Preset(BC(training=images, network=IMAGE_NETWORK), ours)
     dbc = DBC(
-        training=pixels, network=PIXELS, coefficient=30.0, away=0.0, gate="sample", guide=PIXEL_GUIDE, encoder=Encoder()
+        training=images,
+        network=IMAGE_NETWORK,
+        coefficient=30.0,
+        away=0.0,
+        gate="sample",
+        guide=IMAGE_GUIDE,
+        encoder=Encoder(),
     )
-    yield (
-        "car-racing/dbc/brief",
-        Preset(dbc, f"{ours} The hinge is on each pair: of batch means it is always shut here."),
-    )
-
-
-def best(task: str, coefficient: float) -> Preset:
-    """What an ablation on validation starts led to (docs/results.md)."""
-    method = dict(brief())[f"{task}/dbc/brief"].method
-    about = (
-        "The best of an ablation on validation starts (docs/results.md): guidance beside the expert's states as well."
-    )
-    return Preset(replace(method, coefficient=coefficient, away=1.0), about)
+    source = f"{ours} The hinge is on each pair: a hinge on batch means has no gradient here."
+    yield "car-racing/dbc/brief", Preset(dbc, source)
 
 
 MAZE = APPENDIX["maze"]
 DEMO_POLICY = Training(updates=6_400, lr=1e-3, eps=1e-12)
 
-PRESETS: Registry[Preset] = Registry(
-    "preset",
-    {
-        **dict(from_appendix()),
-        **dict(brief()),
-        "maze/bc/best": Preset(
-            replace(MAZE.bc(), training=Training(updates=10_000, lr=1e-3, eps=1e-12)),
-            "Ours: fewer, larger updates were better than the paper's on validation starts (docs/results.md).",
-        ),
-        "maze/dbc/best": best("maze", 3.0),
-        "fetch-pick/bc/best": Preset(dict(brief())["fetch-pick/bc/brief"].method, "Ours: the brief schedule."),
-        "fetch-pick/dbc/best": best("fetch-pick", 2.0),
-        "maze/bc/demo": Preset(BC(training=DEMO_POLICY, network=MAZE.network), "Ours: a minute on two cores."),
-        "maze/dbc/demo": Preset(
-            DBC(
-                training=DEMO_POLICY,
-                network=MAZE.network,
-                coefficient=3.0,
-                away=0.0,
-                guide=DiffusionGuide(training=Training(updates=12_000, lr=1e-3)),
-            ),
-            "Ours: minutes on two cores; λ = 3 was better than 10 on validation starts (three seeds).",
-        ),
-    },
-)
+
+def best_and_demo_presets() -> Entries:
+    """`best`, from an ablation on validation starts (docs/results.md), and `demo`, for `diffclone demo`."""
+    brief = dict(brief_presets())
+    source = "Ours: fewer updates with a higher learning rate were better on validation starts (docs/results.md)."
+    yield "maze/bc/best", Preset(replace(MAZE.bc(), training=replace(BRIEF_POLICY, updates=10_000)), source)
+    yield "fetch-pick/bc/best", Preset(brief["fetch-pick/bc/brief"].method, "Ours: the brief schedule.")
+    source = "Ours: the best of an ablation on validation starts (docs/results.md), with guidance beside expert states."
+    for task, coefficient in (("maze", 3.0), ("fetch-pick", 2.0)):
+        method = replace(brief[f"{task}/dbc/brief"].method, coefficient=coefficient, away=1.0)
+        yield f"{task}/dbc/best", Preset(method, source)
+    yield "maze/bc/demo", Preset(BC(training=DEMO_POLICY, network=MAZE.network), "Ours: a minute on two cores.")
+    guide = DiffusionGuide(training=Training(updates=12_000, lr=1e-3))
+    dbc = DBC(training=DEMO_POLICY, network=MAZE.network, coefficient=3.0, away=0.0, guide=guide)
+    source = "Ours: minutes on two cores; λ = 3 was better than 10 on validation starts (three seeds)."
+    yield "maze/dbc/demo", Preset(dbc, source)
+
+
+PRESETS: Registry[Preset] = Registry("preset", dict((*appendix_presets(), *brief_presets(), *best_and_demo_presets())))
 
 
 def preset(task: str | None, method: str, name: str | None) -> Method[Any]:
-    """The settings of a preset, or the method's defaults where none is named."""
-    if name is None:
-        return METHODS[method]()
-    METHODS[method]
-    return PRESETS[f"{task}/{method}/{name}"].method
+    """Return the settings of a preset, or the method's defaults if no name is given."""
+    default = METHODS[method]  # an unknown method is reported as such
+    return default() if name is None else PRESETS[f"{task}/{method}/{name}"].method
+
+
+PREFERENCE: dict[SettingsSource, tuple[str, ...]] = {
+    "ours": ("best", "brief"),
+    "paper": ("paper", "brief"),
+    "release": ("release", "paper", "brief"),
+}
+"""The presets of each source, best first. Where the paper gives no settings for a task, ours are used."""
+
+
+def preset_name(variant: Variant, source: SettingsSource) -> str:
+    """Return the key of a variant's settings in PRESETS."""
+    preferred = (variant.preset,) if variant.preset and source == "ours" else PREFERENCE[source]
+    suffix = f"-{variant.guide}" if variant.guide else ""
+    names = [f"{variant.task}/{variant.method}/{name}{suffix}" for name in preferred]
+    return next((name for name in names if name in PRESETS), names[-1])
+
+
+def variant_method(variant: Variant, options: RunOptions) -> Method[Any]:
+    """Return the method of a variant with its settings."""
+    method = replace(PRESETS[preset_name(variant, options.source)].method, **variant.overrides)
+    return shorten_training(method) if options.quick else method
+
+
+QUICK_UPDATES = 64
+
+
+def shorten_training(model: Any) -> Any:
+    """Return the same model with very few updates, and with a fast choice of actions."""
+    values = {field.name: getattr(model, field.name) for field in fields(model)}
+    parts = {name: shorten_training(value) for name, value in values.items() if isinstance(value, Model)}
+    model = replace(model, training=replace(model.training, updates=QUICK_UPDATES), **parts)
+    if isinstance(model, IBC):
+        return replace(model, counter_examples=8, samples=64)
+    return replace(model, sampler="ddim", calls=2) if isinstance(model, DiffusionPolicy) else model

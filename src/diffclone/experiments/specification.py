@@ -110,3 +110,34 @@ class Experiment:
     derived: tuple[DerivedCell, ...] = ()
     choices: Mapping[str, str] = field(default_factory=dict[str, str])
     """Where the paper leaves something open, or we differ from it: what we chose, by topic."""
+
+
+QUICK_SEEDS, QUICK_EPISODES = 2, 2
+
+
+@final
+@dataclass(frozen=True)
+class RunOptions:
+    """How to run experiments."""
+
+    source: SettingsSource = "ours"
+    seeds: int = 5
+    episodes: int | None = None
+    """Episodes per member; by default as many as in the paper."""
+    quick: bool = False
+    """Shorten everything, to check that it works. Such results are never compared."""
+    only: tuple[str, ...] = ()
+    """The tasks and methods to run; all if empty."""
+    files: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Files of demonstrations by task, instead of the bundled ones."""
+
+    @property
+    def seed_list(self) -> tuple[int, ...]:
+        """The seeds of each training."""
+        return tuple(range(min(self.seeds, QUICK_SEEDS) if self.quick else self.seeds))
+
+    def episodes_for(self, task: str) -> int:
+        """Return the number of episodes per member."""
+        if self.quick:
+            return min(self.episodes or QUICK_EPISODES, QUICK_EPISODES)
+        return self.episodes or {"cheetah": 30, "walker": 30}.get(task, 100)

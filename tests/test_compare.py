@@ -1,0 +1,133 @@
+import dataclasses
+import math
+
+import pytest
+
+from diffclone.experiments import EXPERIMENTS
+from diffclone.experiments.compare import (
+    combine,
+    compare_experiments,
+    compare_value,
+    compute_verdict,
+    printed_half_width,
+    read_error,
+)
+from diffclone.experiments.record_index import RecordIndex, identify_measurement
+from diffclone.experiments.results import MeasuredValue, PrintedValue
+from diffclone.experiments.specification import Experiment, Measurement, RunOptions, TableCell, Variant
+from diffclone.records import Record
+from example_experiments import BC, TINY, evaluation_of
+
+
+def value(mean: float, half: float, *, quick: bool = False) -> MeasuredValue:
+    return MeasuredValue(mean, mean - half, mean + half, 5, 100, evaluation_of(BC, RunOptions(quick=quick)))
+
+
+def test_verdicts() -> None:
+    printed = PrintedValue(95.4, 1.7, 3)
+    assert printed_half_width(printed) == pytest.approx(4.302652729696142 * 1.7 / math.sqrt(3))  # 4.223
+    # √(1.2² + 4.223²) = 4.390
+    assert compute_verdict(value(91.1, 1.2), printed, "success") == "agrees"
+    assert compute_verdict(value(90.9, 1.2), printed, "success") == "short"
+    assert compute_verdict(value(99.9, 1.2), printed, "success") == "better"
+    assert compute_verdict(value(0.03, 0.001), PrintedValue(0.02, None, None), "mse") == "short"
+    assert compute_verdict(value(0.01, 0.001), PrintedValue(0.02, None, None), "mse") == "better"
+    assert compute_verdict(value(0.0205, 0.001), PrintedValue(0.02, None, None), "mse") == "agrees"
+    assert compute_verdict(value(20.0, 1.0), PrintedValue(26.1, None, None), "drop") == "better"
+
+
+def test_results_that_are_not_comparable() -> None:
+    printed = PrintedValue(95.4, 1.7, 3)
+    good = compare_value("r", "c", "success", value(99.9, 1.2), printed, None)
+    assert (good.verdict, good.by) == ("better", pytest.approx(4.5))
+    quick = compare_value("r", "c", "success", value(99.9, 1.2, quick=True), printed, None)
+    assert (quick.verdict, quick.by) == ("not comparable", None)
+    assert compare_value("r", "c", "episodes/s", value(9.0, 0.0), printed, None).verdict == "not comparable"
+    assert compare_value("r", "c", "success", value(9.0, 0.0), None, None).verdict == "not printed"
+    assert compare_value("r", "c", "success", None, printed, None).verdict == "not run"
+    failed = compare_value("r", "c", "success", None, printed, "no such package")
+    assert (failed.verdict, failed.reason) == ("failed", "no such package")
+    # A ratio says something about demonstrations, and the bundled ones are not the paper's, whatever it is.
+    ratio = value(0.33, 0.01)
+    assert compare_value("r", "c", "ratio", ratio, PrintedValue(0.331, None, None), None).verdict == "not comparable"
+    theirs = dataclasses.replace(
+        ratio, record=dataclasses.replace(ratio.record, data={"fingerprint": "of another file"})
+    )
+    assert compare_value("r", "c", "ratio", theirs, PrintedValue(0.331, None, None), None).verdict == "agrees"
+
+
+def test_derived_numbers() -> None:
+    assert combine("difference", (90.0, 3.0), (92.0, 4.0)) == (pytest.approx(2.0), pytest.approx(5.0))
+    assert combine("drop", (80.0, 0.0), (60.0, 0.0)) == (pytest.approx(25.0), 0.0)
+    assert combine("drop", (80.0, 8.0), (60.0, 0.0)) == (pytest.approx(25.0), pytest.approx(7.5))
+    assert combine("drop", (80.0, 8.0), (0.0, 4.0)) == (pytest.approx(100.0), pytest.approx(5.0))
+    assert combine("times", (30.0, 3.0), (10.0, 0.0)) == (pytest.approx(3.0), pytest.approx(0.3))
+
+
+def test_the_drop_is_computed_from_both_ends() -> None:
+    experiment, options = EXPERIMENTS["generalization"], RunOptions()
+    rates = {"1": 0.8, "2": 0.6}
+    records = [
+        evaluation_of(cell, options, results={"success_rate": rates.get(cell.column, 0.7)}) for cell in experiment.cells
+    ]
+    (table,) = compare_experiments([experiment], records)
+    drops = [cell for cell in table.cells if cell.column == "drop from 1 to 2"]
+    assert [cell.row for cell in drops] == ["BC", "Implicit BC", "Diffusion Policy", "DBC"]
+    for cell in drops:
+        assert cell.ours is not None
+        assert cell.ours.mean == pytest.approx(25.0)
+    assert [cell.printed.mean for cell in drops if cell.printed] == [27.0, 71.6, 35.3, 26.1]
+    (empty,) = compare_experiments([experiment], [])
+    assert {cell.verdict for cell in empty.cells} == {"not run"}
+    (half,) = compare_experiments([experiment], records[: len(records) // 4 - 1])  # BC's without the last
+    assert {cell.verdict for cell in half.cells if cell.column == "drop from 1 to 2"} == {"not run"}
+    nothing = [evaluation_of(cell, options, results={"success_rate": 0.0}) for cell in experiment.cells]
+    (lost,) = compare_experiments([experiment], nothing)
+    reasons = {cell.reason for cell in lost.cells if cell.column == "drop from 1 to 2"}
+    assert reasons == {"division by 0"}
+
+
+def test_the_largest_then_newest_record_is_used() -> None:
+    small, large = evaluation_of(BC, RunOptions(seeds=3)), evaluation_of(BC, RunOptions(seeds=8))
+    newer = dataclasses.replace(large, when="2999-01-01T00:00:00+00:00")
+    quick = evaluation_of(BC, RunOptions(quick=True))
+    for records in ([small, large], [large, small]):
+        (table,) = compare_experiments([TINY], records)
+        assert table.cells[0].ours is not None
+        assert table.cells[0].ours.seeds == 8
+    (table,) = compare_experiments([TINY], [newer, large, quick])
+    assert table.cells[0].ours is not None
+    assert table.cells[0].ours.record is newer
+    assert not table.quick
+    (table,) = compare_experiments([TINY], [quick])
+    assert table.quick
+
+
+def test_success_is_in_percent_and_returns_are_raw() -> None:
+    runner = TableCell("BC", "Walker", Variant("walker", "bc"), paper_key="main-table.walker.bc")
+    experiment = Experiment("one", "One", "An experiment for tests.", cells=(BC, runner))
+    (table,) = compare_experiments([experiment], [evaluation_of(BC, RunOptions()), evaluation_of(runner, RunOptions())])
+    success, returns = table.cells
+    assert success.ours is not None
+    assert (success.unit, success.ours.mean, success.ours.low) == ("success", 50.0, pytest.approx(40.0))
+    assert returns.ours is not None
+    assert (returns.unit, returns.ours.mean, returns.ours.episodes) == ("return", 100.0, 30)
+    assert returns.verdict == "short"
+
+
+def test_errors_have_an_interval_over_seeds() -> None:
+    record = Record("reconstruction", {}, [], {}, {"mse": [0.01, 0.02, 0.03]}, "cpu", 0.0)
+    found = read_error(record)
+    assert found.mean == pytest.approx(0.02)
+    assert 0.01 <= found.low < 0.02 < found.high <= 0.03
+    assert found.seeds == 3
+
+
+def test_measurements_have_different_identities() -> None:
+    experiment, options = EXPERIMENTS["noise-injection"], RunOptions()
+    keys = [identify_measurement(experiment.name, m, options).key for m in experiment.measurements]
+    assert len({*keys}) == len(keys)
+    assert (
+        RecordIndex([]).failure_reason(identify_measurement("x", Measurement("field", "x", task="maze"), options))
+        is None
+    )
