@@ -91,10 +91,11 @@ def discard_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def show_warning(message: Warning | str, category: type[Warning], *place: Any) -> None:
+def show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
     """Print a warning of diffclone as one line, and any other as Python does."""
     ours = issubclass(category, DiffcloneWarning)
-    print_message(f"diffclone: warning: {message}" if ours else warnings.formatwarning(message, category, *place))
+    text = f"diffclone: warning: {message}" if ours else warnings.formatwarning(message, category, filename, lineno)
+    print_message(text.rstrip())
 
 
 def dispatch(argv: list[str]) -> None:
