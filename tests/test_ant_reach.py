@@ -4,16 +4,13 @@ import pytest
 
 from diffclone.tasks.ant_reach import START, AntReachBatch
 from diffclone.tasks.environment import TaskEnv
+from diffclone.testing.tasks import generators
 
 ONE = np.zeros(1, dtype=np.int64)
 REST = np.zeros((1, 8))
 
 
-def generators(count: int) -> list[np.random.Generator]:
-    return [np.random.default_rng(row) for row in range(count)]
-
-
-def test_the_observation_holds_ant_goal_body_speeds_and_the_way() -> None:
+def test_the_observation_is_ant_goal_body_velocities_and_goal_offset() -> None:
     env, rows = AntReachBatch(3), np.arange(3)
     env.reset(rows, generators(3))
     for act in np.random.default_rng(0).uniform(-1, 1, (4, 3, 8)):
@@ -29,7 +26,7 @@ def test_the_observation_holds_ant_goal_body_speeds_and_the_way() -> None:
     env.close()
 
 
-def test_motors_begin_with_the_fourth_leg() -> None:
+def test_the_first_motors_are_those_of_the_fourth_leg() -> None:
     env = AntReachBatch(1)
     model = env.simulation.model
     driven = [model.joint(int(model.actuator(k).trnid[0])).name for k in range(8)]
@@ -38,14 +35,14 @@ def test_motors_begin_with_the_fourth_leg() -> None:
     env.close()
 
 
-def test_a_push_is_felt_by_its_joint() -> None:
+def test_each_torque_moves_its_joint() -> None:
     env, rows = AntReachBatch(9, start_noise=0.0), np.arange(9)
     env.reset(rows, [np.random.default_rng(0) for _ in rows])
-    env.simulation.positions[:, 2] = 3  # in the air, where no foot is held
+    env.simulation.positions[:, 2] = 3  # in the air, without contacts
     env.step(rows, np.concatenate([np.eye(8), np.zeros((1, 8))]))
     speed = env.observe(rows)[:, 26:34]
-    felt = np.abs(speed[:8] - speed[8]).argmax(1)
-    assert felt.tolist() == [6, 7, 0, 1, 2, 3, 4, 5]
+    moved = np.abs(speed[:8] - speed[8]).argmax(1)
+    assert moved.tolist() == [6, 7, 0, 1, 2, 3, 4, 5]
     env.close()
 
 
@@ -58,11 +55,11 @@ def test_goals_are_on_the_half_circle() -> None:
     angle = np.arctan2(env.goals[:, 1], env.goals[:, 0])
     assert np.all((angle >= 0) & (angle <= np.pi))
     assert np.histogram(angle, 4, (0, np.pi))[0] == pytest.approx(250, abs=60)
-    assert np.array_equal(obs[:, 13:15], env.goals)  # the goal's body stands there
+    assert np.array_equal(obs[:, 13:15], env.goals)  # the goal's body is there
     env.close()
 
 
-def test_starts_are_off_by_up_to_the_noise() -> None:
+def test_start_noise_is_the_half_width_of_the_starts() -> None:
     count, still = 500, np.array(START[2:])
     noisy, exact = AntReachBatch(count), AntReachBatch(count, start_noise=0.0)
     for env, widest in ((noisy, 0.01), (exact, 0.0)):
@@ -78,7 +75,7 @@ def test_starts_are_off_by_up_to_the_noise() -> None:
         env.close()
 
 
-def test_the_goals_body_pops_up_and_settles() -> None:
+def test_the_goals_body_is_pushed_out_of_the_ground_and_settles() -> None:
     env, rows = AntReachBatch(20), np.arange(20)
     env.reset(rows, generators(20))
     heights = [env.observe(rows)[:, 15]]
@@ -89,7 +86,7 @@ def test_the_goals_body_pops_up_and_settles() -> None:
     assert z[0] == pytest.approx(0.15, abs=0.0101)
     assert z.max(0) == pytest.approx(0.87, abs=0.05)
     assert np.all((z.argmax(0) >= 3) & (z.argmax(0) <= 5))
-    assert z[9:] == pytest.approx(0.52, abs=0.02)  # it stays on its feet
+    assert z[9:] == pytest.approx(0.52, abs=0.02)  # it stays upright
     assert np.abs(env.simulation.positions[:, 15:17] - env.goals).max() < 0.2
     env.close()
 
@@ -110,7 +107,7 @@ def test_the_goals_body_does_not_touch_the_ant() -> None:
 
 @pytest.mark.parametrize("end_on_success", [True, False])
 @pytest.mark.parametrize(("distance", "reached"), [(0.48, True), (0.52, False)])
-def test_success_is_within_half_a_metre_and_is_kept(*, distance: float, reached: bool, end_on_success: bool) -> None:
+def test_success_is_within_half_a_metre_and_remains(*, distance: float, reached: bool, end_on_success: bool) -> None:
     env = AntReachBatch(1, start_noise=0.0, end_on_success=end_on_success)
     env.reset(ONE, generators(1))
     env.goals[0] = distance, 0
@@ -125,7 +122,7 @@ def test_success_is_within_half_a_metre_and_is_kept(*, distance: float, reached:
     env.close()
 
 
-def test_an_action_costs_what_it_is_though_the_motors_cut_it() -> None:
+def test_the_cost_of_an_action_is_not_clipped() -> None:
     env, rows = AntReachBatch(2, start_noise=0.0), np.arange(2)
     env.reset(rows, [np.random.default_rng(0) for _ in rows])
     outcome = env.step(rows, np.stack([np.ones(8), np.full(8, 2.0)]))
@@ -134,7 +131,7 @@ def test_an_action_costs_what_it_is_though_the_motors_cut_it() -> None:
     env.close()
 
 
-def test_an_episode_lasts_fifty_steps() -> None:
+def test_an_episode_has_fifty_steps_even_after_success() -> None:
     env = gym.make("diffclone/AntReach-v0")
     env.reset(seed=0)
     single = env.unwrapped
@@ -146,7 +143,7 @@ def test_an_episode_lasts_fifty_steps() -> None:
     env.close()
 
 
-def test_a_step_is_a_tenth_of_a_second_in_five() -> None:
+def test_a_step_is_a_tenth_of_a_second() -> None:
     env = AntReachBatch(1)
     env.reset(ONE, generators(1))
     env.step(ONE, REST)

@@ -7,7 +7,6 @@ import pytest
 from gymnasium.envs.box2d.car_racing import CarRacing
 
 from diffclone.errors import InvalidSettings
-from diffclone.tasks.batch import START_SEEDS
 from diffclone.tasks.car_racing import CAR_RACING, CarRacingBatch, RacingExpert, plan
 from diffclone.tasks.car_racing_simulation import Race, shrink
 from diffclone.tasks.experts import collect
@@ -24,10 +23,10 @@ def actions(seed: int, steps: int) -> npt.NDArray[np.float64]:
     return np.random.default_rng(seed).uniform([-0.4, 0, 0], [0.4, 1, 0.2], (steps, 3))
 
 
-# A frame.
+# Frames.
 
 
-def picture(colour: tuple[int, int, int]) -> npt.NDArray[np.uint8]:
+def image(colour: tuple[int, int, int]) -> npt.NDArray[np.uint8]:
     return np.full((1, 96, 96, 3), colour, dtype=np.uint8)
 
 
@@ -43,37 +42,37 @@ def picture(colour: tuple[int, int, int]) -> npt.NDArray[np.uint8]:
     ],
 )
 def test_grey_is_luma(colour: tuple[int, int, int], grey: int) -> None:
-    frame = shrink(picture(colour))
+    frame = shrink(image(colour))
     assert frame.shape == (1, 64, 64)
     assert frame.dtype == np.uint8
     assert np.all(frame == grey)
 
 
 def test_a_pixel_is_the_mean_over_its_area() -> None:
-    row = picture((0, 0, 0))
-    row[0, :, 1] = 90  # half of it lies in column 0 of the frame, half in column 1: a third of each
+    row = image((0, 0, 0))
+    row[0, :, 1] = 90  # half of it is in column 0 of the frame, half in column 1: a third of each
     assert shrink(row)[0, 5, :3].tolist() == [30, 30, 0]
     assert np.array_equal(shrink(row.transpose(0, 2, 1, 3)), shrink(row).transpose(0, 2, 1))
-    corner = picture((0, 0, 0))
+    corner = image((0, 0, 0))
     corner[0, 0, 0] = 90  # 1 of an area of 2.25
     assert shrink(corner)[0, :2, :2].tolist() == [[40, 0], [0, 0]]
-    last = picture((0, 0, 0))
+    last = image((0, 0, 0))
     last[0, 95, 95] = 90
     assert shrink(last)[0, 62:, 62:].tolist() == [[0, 0], [0, 40]]
 
 
-def test_shrinking_keeps_the_mean_and_takes_each_row_for_itself() -> None:
-    pictures = np.random.default_rng(0).integers(0, 256, (4, 96, 96, 3)).astype(np.uint8)
-    frames = shrink(pictures)
-    assert np.allclose(frames.mean((1, 2)), (pictures @ [0.299, 0.587, 0.114]).mean((1, 2)), atol=0.1)
+def test_shrinking_keeps_the_mean_and_treats_rows_independently() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (4, 96, 96, 3)).astype(np.uint8)
+    frames = shrink(images)
+    assert np.allclose(frames.mean((1, 2)), (images @ [0.299, 0.587, 0.114]).mean((1, 2)), atol=0.1)
     for k in range(4):
-        assert np.array_equal(shrink(pictures[k : k + 1])[0], frames[k])
+        assert np.array_equal(shrink(images[k : k + 1])[0], frames[k])
 
 
 # The environment.
 
 
-def test_the_world_and_its_picture_are_gymnasiums_own() -> None:
+def test_physics_and_images_are_those_of_gymnasium() -> None:
     theirs, ours = CarRacing(), Race()
     assert np.array_equal(theirs.reset(seed=4)[0], ours.reset(seed=4)[0])  # pyright: ignore[reportArgumentType]
     for action in actions(0, 70):
@@ -96,7 +95,7 @@ def test_an_action_is_held_for_two_steps() -> None:
         CarRacingBatch(1, repeat=0)
 
 
-def test_the_previous_frame_comes_before_the_present_one() -> None:
+def test_the_previous_frame_comes_before_the_current_one() -> None:
     env = CarRacingBatch(1)
     env.reset(ONE, generators(0))
     first = env.observe(ONE)[0].reshape(2, 64, 64)
@@ -110,19 +109,7 @@ def test_the_previous_frame_comes_before_the_present_one() -> None:
     assert env.observe(ONE[:0]).shape == (0, 8192)
 
 
-def test_the_same_seed_and_actions_give_the_same_episode_whatever_goes_on_beside() -> None:
-    alone, together = CarRacingBatch(1), CarRacingBatch(3)
-    alone.reset(ONE, generators(7))
-    together.reset(np.arange(3), generators(5, 7, 6))
-    for action, beside in zip(actions(0, 25), actions(1, 25), strict=True):
-        outcome = alone.step(ONE, action[None])
-        both = together.step(np.array([1, 2]), np.stack([action, beside]))
-        assert outcome.reward[0] == both.reward[0]
-        assert np.array_equal(alone.observe(ONE)[0], together.observe(np.array([1]))[0])
-    assert not np.array_equal(together.frames[0, 0], together.frames[1, 0])
-
-
-def test_processes_change_nothing() -> None:
+def test_several_processes_give_the_same_numbers() -> None:
     one, many, rows = CarRacingBatch(5, processes=1), CarRacingBatch(5, processes=3), np.arange(5)
     for env in (one, many):
         env.reset(rows, generators(*range(5)))
@@ -134,28 +121,16 @@ def test_processes_change_nothing() -> None:
     assert np.array_equal(many.render(4), one.render(4))
     with pytest.raises(KeyError):
         many.step(np.array([6]), GAS)
-    many.step(rows, np.tile(GAS, (5, 1)))  # a fault is answered, and the processes live on
+    many.step(rows, np.tile(GAS, (5, 1)))  # the processes survive an error
     many.close()
 
 
-def test_a_world_used_before_is_as_good_as_new() -> None:
-    used, fresh = CarRacingBatch(1), CarRacingBatch(1)
-    used.reset(ONE, generators(1))
-    for action in actions(0, 10):
-        used.step(ONE, action[None])
-    for env in (used, fresh):
-        env.reset(ONE, generators(2))
-    for action in actions(1, 10):
-        assert used.step(ONE, action[None]).reward[0] == fresh.step(ONE, action[None]).reward[0]
-        assert np.array_equal(used.observe(ONE), fresh.observe(ONE))
-
-
-def test_worlds_are_made_when_they_are_needed() -> None:
+def test_races_are_created_when_their_rows_are_reset() -> None:
     env = CarRacingBatch(1000, processes=1)
     env.reset(np.array([998]), generators(0))
     assert list(env.races.by_row) == [998]
-    shown = env.render(998)
-    assert (shown.shape, shown.dtype) == ((400, 600, 3), np.uint8)
+    rendered = env.render(998)
+    assert (rendered.shape, rendered.dtype) == ((400, 600, 3), np.uint8)
     env.close()
 
 
@@ -175,7 +150,7 @@ def test_a_missing_package_is_one_line() -> None:
         "from diffclone.errors import MissingPackage\n"
         "from diffclone.tasks import TASKS\n"
         "try:\n    TASKS['car-racing'].make(1)\n"
-        "except MissingPackage as fault: print(fault)"
+        "except MissingPackage as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == (
@@ -186,7 +161,7 @@ def test_a_missing_package_is_one_line() -> None:
 # The expert.
 
 
-def test_a_circle_is_driven_as_fast_as_its_curvature_allows() -> None:
+def test_the_planned_speed_on_a_circle_follows_from_its_curvature() -> None:
     angle = np.arange(60) / 60 * 2 * np.pi
     line, speed = plan(20 * np.stack([np.cos(angle), np.sin(angle)], 1))
     assert np.linalg.norm(line, axis=1) == pytest.approx(20, rel=0.05)
@@ -197,22 +172,11 @@ def test_the_expert_completes_a_lap(monkeypatch: pytest.MonkeyPatch) -> None:
     def blind(race: Race, mode: str) -> npt.NDArray[np.uint8]:
         return np.zeros((96, 96, 3), dtype=np.uint8)
 
-    monkeypatch.setattr(Race, "_render", blind)  # the expert does not look at pictures
+    monkeypatch.setattr(Race, "_render", blind)  # the expert does not use images
     env, expert = CarRacingBatch(1), RacingExpert()
     demos = collect(env, expert, 2, seed=1)
     assert demos.meta["episodes_tried"] == 2
-    assert demos.obs.dtype == np.uint8
+    assert demos.obs.dtype == CAR_RACING.demonstrations().obs.dtype == np.uint8
     assert np.all((demos.lengths > 250) & (demos.lengths < 450))
     assert env.returns[0] > 900
     assert env.solved[0]
-
-
-def test_the_bundled_laps_are_the_experts_own() -> None:
-    demos, env = CAR_RACING.demonstrations(), CarRacingBatch(1)
-    assert demos.obs.dtype == np.uint8
-    assert demos.num_episodes == demos.meta["episodes_tried"] == 5
-    obs, act = next(iter(demos.episodes()))
-    env.reset(ONE, [np.random.default_rng([START_SEEDS["demonstrations"], demos.meta["seed"], 0])])
-    for seen, action in zip(obs[:100], act, strict=False):
-        assert np.abs(env.observe(ONE)[0] - seen).mean() < 1  # fonts and rounding may differ a little elsewhere
-        env.step(ONE, action[None])

@@ -10,27 +10,24 @@ from conftest import robotics
 from diffclone.errors import InvalidSettings
 from diffclone.tasks.experts import run_episode
 from diffclone.tasks.fetch_pick import FetchPickBatch, PickExpert, allowed_bins, first_angles
+from diffclone.testing.tasks import generators
 
 ONE = np.zeros(1, dtype=np.int64)
 REST = np.zeros((1, 4))
 GRIPPER, BLOCK_HEIGHT = (1.34193, 0.74910, 0.53473), 0.42489
-"""Where the gripper and the block are when an episode starts: Gymnasium-Robotics'."""
+"""Gymnasium-Robotics' positions of gripper and block at the start of an episode."""
 
 Doubles = npt.NDArray[np.float64]
 
 
-def generators(count: int) -> list[np.random.Generator]:
-    return [np.random.default_rng(row) for row in range(count)]
-
-
 def stock() -> Any:
-    """Its own environment of the same arm, table and block."""
+    """Return Gymnasium-Robotics' environment with the same arm, table and block."""
     gym.register_envs(robotics())
     return gym.make("FetchPickAndPlace-v4").unwrapped
 
 
 def starts(count: int, **options: Any) -> tuple[Doubles, Doubles]:
-    """Where blocks and goals are, from where the gripper is, in the plane."""
+    """Return the positions (x, y) of blocks and goals relative to the gripper."""
     env = FetchPickBatch(count, **options)
     env.reset(np.arange(count), generators(count))
     obs, gripper = env.observe(np.arange(count)), env.gripper_start[:2]
@@ -38,7 +35,7 @@ def starts(count: int, **options: Any) -> tuple[Doubles, Doubles]:
     return obs[:, 3:5] - gripper, obs[:, 13:15] - gripper
 
 
-def test_the_arm_starts_where_gymnasium_robotics_starts_it() -> None:
+def test_the_start_is_that_of_gymnasium_robotics() -> None:
     env = FetchPickBatch(1)
     env.reset(ONE, generators(1))
     assert env.gripper_start == pytest.approx(np.array(GRIPPER), abs=2e-5)
@@ -57,7 +54,7 @@ def test_the_arm_starts_where_gymnasium_robotics_starts_it() -> None:
     env.close()
 
 
-def test_a_step_is_gymnasium_robotics_own() -> None:
+def test_a_step_is_that_of_gymnasium_robotics() -> None:
     theirs, ours, expert = stock(), FetchPickBatch(1, end_on_success=False), PickExpert(noise=0.0)
     mujoco: Any = importlib.import_module("mujoco")
     rng = np.random.default_rng(0)
@@ -84,22 +81,22 @@ def test_a_step_is_gymnasium_robotics_own() -> None:
     ours.close()
 
 
-def test_angles_are_gymnasium_robotics_own() -> None:
+def test_angles_are_those_of_gymnasium_robotics() -> None:
     robotics()
     rotations: Any = importlib.import_module("gymnasium_robotics.utils.rotations")
-    turns = np.random.default_rng(0).standard_normal((100, 4))
-    turns /= np.linalg.norm(turns, axis=1, keepdims=True)
-    expected = np.array([rotations.mat2euler(rotations.quat2mat(turn)) for turn in turns])
-    np.testing.assert_allclose(first_angles(turns), expected[:, :2], rtol=0, atol=1e-9)
+    quaternions = np.random.default_rng(0).standard_normal((100, 4))
+    quaternions /= np.linalg.norm(quaternions, axis=1, keepdims=True)
+    expected = np.array([rotations.mat2euler(rotations.quat2mat(quaternion)) for quaternion in quaternions])
+    np.testing.assert_allclose(first_angles(quaternions), expected[:, :2], rtol=0, atol=1e-9)
 
 
-def test_angles_by_hand() -> None:
+def test_angles_match_those_computed_by_hand() -> None:
     half = np.sqrt(0.5)
-    turns = np.array([[1, 0, 0, 0], [half, half, 0, 0], [half, 0, half, 0], [half, 0, 0, half]])
+    quaternions = np.array([[1, 0, 0, 0], [half, half, 0, 0], [half, 0, half, 0], [half, 0, 0, half]])
     expected = [[0, 0], [np.pi / 2, 0], [0, np.pi / 2], [0, 0]]
-    found = first_angles(turns)
+    found = first_angles(quaternions)
     assert found[[0, 1, 3]] == pytest.approx(np.array(expected)[[0, 1, 3]])
-    assert found[2, 1] == pytest.approx(np.pi / 2)  # where the first angle means nothing
+    assert found[2, 1] == pytest.approx(np.pi / 2)  # here the first angle is arbitrary
 
 
 @pytest.mark.parametrize("noise", [1.0, 1.25, 2.0])
@@ -114,7 +111,7 @@ def test_blocks_are_on_the_far_side_and_goals_on_the_near_side(noise: float) -> 
     assert abs(np.corrcoef(block[:, 0], goal[:, 0])[0, 1]) < 0.1
 
 
-def test_start_and_goal_have_noise_of_their_own() -> None:
+def test_start_and_goal_have_separate_noise() -> None:
     block, goal = starts(30, start_noise=0.0)
     assert block == pytest.approx(np.tile([0, 0.1], (30, 1)))
     assert np.ptp(goal, axis=0).min() > 0.01
@@ -123,7 +120,7 @@ def test_start_and_goal_have_noise_of_their_own() -> None:
     assert np.ptp(block, axis=0).min() > 0.01
 
 
-def test_a_quarter_of_the_coverage_is_the_diagonal() -> None:
+def test_a_coverage_of_a_quarter_is_the_diagonal() -> None:
     block, goal = starts(400, start_noise=1.0, goal_noise=1.0, coverage=0.25)
     for points, low in ((block, 0.1), (goal, -0.14)):
         column, row = (4 * (points[:, 0] + 0.05) / 0.1).astype(int), (4 * (points[:, 1] - low) / 0.04).astype(int)
@@ -131,7 +128,7 @@ def test_a_quarter_of_the_coverage_is_the_diagonal() -> None:
         assert set(column.tolist()) == {0, 1, 2, 3}
 
 
-def test_half_the_coverage_leaves_two_bins_a_column() -> None:
+def test_a_coverage_of_half_leaves_two_bins_per_column() -> None:
     assert allowed_bins(1) == [(0,), (1,), (2,), (3,)]
     assert allowed_bins(2)[:4] == [(0, 1), (0, 2), (0, 3), (1, 2)]
     assert allowed_bins(4) == [(0, 1, 2, 3)]
@@ -141,7 +138,7 @@ def test_half_the_coverage_leaves_two_bins_a_column() -> None:
 
 
 @pytest.mark.parametrize("coverage", [0.0, 0.2, 1.5, -1.0])
-def test_an_impossible_coverage_is_one_line(coverage: float) -> None:
+def test_a_wrong_coverage_is_one_line(coverage: float) -> None:
     with pytest.raises(InvalidSettings, match=r"coverage must be between 0\.25 and 1; it is"):
         FetchPickBatch(1, coverage=coverage)
 
@@ -159,14 +156,14 @@ def test_success_is_within_five_centimetres_and_may_end_the_episode(
     assert outcome.reward[0] == pytest.approx(-above, abs=5e-4)
     assert bool(outcome.success[0]) == reached
     assert bool(outcome.ended[0]) == (reached and end_on_success)
-    env.goals[0] += 1  # what was solved stays solved
+    env.goals[0] += 1  # a solved row stays solved
     assert bool(env.step(ONE, REST).success[0]) == reached
     env.reset(ONE, generators(1))
     assert not env.solved[0]
     env.close()
 
 
-def test_actions_move_hand_and_fingers_and_are_cut_at_one() -> None:
+def test_actions_move_gripper_and_fingers_and_are_clipped() -> None:
     env = FetchPickBatch(3)
     env.reset(np.arange(3), [np.random.default_rng(0) for _ in range(3)])
     before = env.observe(np.arange(3))
@@ -187,10 +184,10 @@ def test_the_experts_first_move_is_above_the_block() -> None:
     expert, obs = PickExpert(noise=0.0), np.zeros(16)
     obs[6:9] = (0.1, -0.2, -0.1)
     expert.reset(obs, np.random.default_rng(0))
-    assert expert.act(obs) == pytest.approx(np.array([0.6, -1.2, -0.42, 0.05]))  # more than an arm can do in a step
+    assert expert.act(obs) == pytest.approx(np.array([0.6, -1.2, -0.42, 0.05]))  # not clipped
 
 
-def test_a_phase_is_left_one_step_after_its_distance_is_met() -> None:
+def test_a_phase_ends_one_step_after_its_distance_is_met() -> None:
     expert, obs = PickExpert(noise=0.0), np.zeros(16)
     expert.reset(obs, np.random.default_rng(0))
     obs[6:9], obs[13:16] = (0, 0, -0.03), (0, 0, 0.5)
@@ -202,21 +199,21 @@ def test_a_phase_is_left_one_step_after_its_distance_is_met() -> None:
     obs[13:16] = 0
     expert.act(obs)
     obs[13:16] = 1
-    assert expert.act(obs) == pytest.approx(np.array([0, 0, 0, -0.005]))  # held, whatever happens
+    assert expert.act(obs) == pytest.approx(np.array([0, 0, 0, -0.005]))  # the last phase holds the block
 
 
 @pytest.mark.parametrize("noise", [1.0, 1.25, 2.0])
 def test_the_expert_without_noise_always_succeeds(noise: float) -> None:
     env, expert = FetchPickBatch(1, start_noise=noise, goal_noise=noise), PickExpert(noise=0.0)
-    played = [run_episode(env, expert, np.random.default_rng(start), 50) for start in range(20)]
+    episodes = [run_episode(env, expert, np.random.default_rng(start), 50) for start in range(20)]
     env.close()
-    assert all(episode.success for episode in played)
-    lengths = [len(episode.act) for episode in played]
+    assert all(episode.success for episode in episodes)
+    lengths = [len(episode.act) for episode in episodes]
     assert min(lengths) >= 30
     assert max(lengths) <= 45
 
 
-def test_an_expert_that_goes_on_holds_the_block() -> None:
+def test_an_expert_that_does_not_stop_at_success_holds_the_block() -> None:
     expert = PickExpert(noise=0.0, stop_at_success=False)
     env = FetchPickBatch(1, **expert.env_options)
     episode = run_episode(env, expert, np.random.default_rng(0), expert.horizon)
@@ -226,7 +223,7 @@ def test_an_expert_that_goes_on_holds_the_block() -> None:
     env.close()
 
 
-def test_noise_is_in_the_experts_hand_only() -> None:
+def test_the_experts_noise_does_not_affect_the_fingers() -> None:
     expert, obs = PickExpert(noise=0.1), np.zeros(16)
     moves = list[Doubles]()
     for seed in range(200):

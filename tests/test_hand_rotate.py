@@ -11,6 +11,7 @@ from conftest import robotics
 from diffclone.errors import InvalidSettings
 from diffclone.tasks.batch import Rows
 from diffclone.tasks.hand_rotate import HandRotateBatch, angle_between, yaw_quaternion
+from diffclone.testing.tasks import generators
 
 ONE = np.zeros(1, dtype=np.int64)
 REST = np.zeros((1, 20))
@@ -18,12 +19,8 @@ REST = np.zeros((1, 20))
 Doubles = npt.NDArray[np.float64]
 
 
-def generators(count: int) -> list[np.random.Generator]:
-    return [np.random.default_rng(row) for row in range(count)]
-
-
 def do_not_settle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the block as it is put, before it settles in the hand."""
+    """Skip the steps in which the block settles in the hand."""
 
     def stay(env: HandRotateBatch, rows: Rows, act: Doubles, substeps: int) -> None:
         pass
@@ -31,12 +28,12 @@ def do_not_settle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(HandRotateBatch, "_advance", stay)
 
 
-def yaw_of(turn: Doubles) -> Doubles:
-    """Of quaternions (rows, 4) that are turns about the vertical."""
-    return 2 * np.arctan2(turn[:, 3], turn[:, 0])
+def yaw_of(quaternion: Doubles) -> Doubles:
+    """Return the yaw of quaternions (rows, 4) of rotations about the vertical axis."""
+    return 2 * np.arctan2(quaternion[:, 3], quaternion[:, 0])
 
 
-def test_a_step_is_gymnasium_robotics_own() -> None:
+def test_a_step_is_that_of_gymnasium_robotics() -> None:
     gym.register_envs(robotics())
     theirs: Any = gym.make("HandManipulateBlockRotateZ-v1").unwrapped
     mujoco: Any = importlib.import_module("mujoco")
@@ -56,7 +53,7 @@ def test_a_step_is_gymnasium_robotics_own() -> None:
     ours.close()
 
 
-def test_the_observation_holds_hand_block_zeros_and_goal() -> None:
+def test_the_observation_is_hand_block_zeros_and_goal() -> None:
     env, rows = HandRotateBatch(4), np.arange(4)
     env.reset(rows, generators(4))
     for act in np.random.default_rng(1).uniform(-1, 1, (5, 4, 20)):
@@ -93,7 +90,7 @@ def test_blocks_and_goals_start_in_their_ranges(
     assert obs[:, 54:57].std(0) == pytest.approx(0.005, rel=0.1)
 
 
-def test_no_noise_puts_the_block_in_one_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_noise_the_block_starts_at_one_position(monkeypatch: pytest.MonkeyPatch) -> None:
     do_not_settle(monkeypatch)
     env = HandRotateBatch(20, start_noise=0.0, start_yaw=0.0)
     env.reset(np.arange(20), generators(20))
@@ -103,7 +100,7 @@ def test_no_noise_puts_the_block_in_one_place(monkeypatch: pytest.MonkeyPatch) -
     env.close()
 
 
-def test_an_episode_begins_with_the_block_settled_in_the_hand() -> None:
+def test_an_episode_starts_with_the_block_at_rest_in_the_hand() -> None:
     env, rows = HandRotateBatch(40), np.arange(40)
     env.reset(rows, generators(40))
     obs = env.observe(rows)
@@ -122,15 +119,15 @@ def test_an_episode_begins_with_the_block_settled_in_the_hand() -> None:
         (0.3, 0.1, 0.2),
         (0.1, 0.3, 0.2),
         (math.pi / 2, -math.pi / 2, math.pi),
-        (math.pi, -0.5, math.pi + 0.5),  # the long way round: its sign is not folded
+        (math.pi, -0.5, math.pi + 0.5),  # more than π: q and −q differ
         (1.9 * math.pi, 0.0, 1.9 * math.pi),
     ],
 )
-def test_the_angle_between_two_turns(a: float, b: float, angle: float) -> None:
+def test_the_angle_between_two_rotations(a: float, b: float, angle: float) -> None:
     assert angle_between(yaw_quaternion(a)[None], yaw_quaternion(b)[None])[0] == pytest.approx(angle, abs=1e-7)
 
 
-def test_the_angle_is_that_of_all_three_axes() -> None:
+def test_the_angle_includes_all_three_axes() -> None:
     tilted = np.array([[math.cos(0.2), math.sin(0.2), 0, 0]])
     assert angle_between(tilted, np.array([[1.0, 0, 0, 0]]))[0] == pytest.approx(0.4)
     assert angle_between(-tilted, np.array([[1.0, 0, 0, 0]]))[0] == pytest.approx(2 * math.pi - 0.4)
@@ -146,7 +143,7 @@ def test_success_is_within_a_tenth_of_a_radian_and_may_end_the_episode(
     env.step(ONE, REST)
     w, x, y, z = env.observe(ONE)[0, 57:61]
     c, s = math.cos(off / 2), math.sin(off / 2)
-    env.goals[0] = (c * w - s * z, c * x - s * y, c * y + s * x, c * z + s * w)  # turned on about the vertical
+    env.goals[0] = (c * w - s * z, c * x - s * y, c * y + s * x, c * z + s * w)  # rotated about the vertical axis
     env.distance[0] = 1.0
     outcome = env.step(ONE, REST)
     now = env.distance[0]
@@ -155,11 +152,11 @@ def test_success_is_within_a_tenth_of_a_radian_and_may_end_the_episode(
     assert bool(outcome.success[0]) == reached
     assert bool(outcome.ended[0]) == (reached and end_on_success)
     env.goals[0] = yaw_quaternion(3.0)
-    assert bool(env.step(ONE, REST).success[0]) == reached  # what was solved stays solved
+    assert bool(env.step(ONE, REST).success[0]) == reached  # a solved row stays solved
     env.close()
 
 
-def test_rewards_add_up_to_the_way_made() -> None:
+def test_rewards_add_up_to_the_decrease_of_the_angle() -> None:
     env = HandRotateBatch(1, end_on_success=False)
     env.reset(ONE, generators(1))
     first = env.distance[0]
@@ -169,18 +166,18 @@ def test_rewards_add_up_to_the_way_made() -> None:
     env.close()
 
 
-def test_actions_are_targets_and_are_cut_at_one() -> None:
+def test_actions_are_targets_and_are_clipped() -> None:
     env = HandRotateBatch(3, end_on_success=False)
     env.reset(np.arange(3), [np.random.default_rng(0) for _ in range(3)])
     for _ in range(10):
         env.step(np.arange(3), np.stack([np.ones(20), np.full(20, 7.0), -np.ones(20)]))
     obs = env.observe(np.arange(3))
     assert np.array_equal(obs[0, :24], obs[1, :24])
-    assert np.abs(obs[0, :24] - obs[2, :24]).max() > 1  # the fist and the open hand
+    assert np.abs(obs[0, :24] - obs[2, :24]).max() > 1  # a fist and an open hand
     env.close()
 
 
 @pytest.mark.parametrize("start_yaw", [-0.1, 3.2])
-def test_an_impossible_yaw_is_one_line(start_yaw: float) -> None:
+def test_a_wrong_yaw_is_one_line(start_yaw: float) -> None:
     with pytest.raises(InvalidSettings, match="start_yaw must be between 0 and π; it is"):
         HandRotateBatch(1, start_yaw=start_yaw)

@@ -11,6 +11,7 @@ from diffclone.tasks.cheetah import CheetahBatch
 from diffclone.tasks.locomotion import RunnerBatch
 from diffclone.tasks.mujoco import find_asset
 from diffclone.tasks.walker import WalkerBatch
+from diffclone.testing.tasks import generators
 
 AUTHORS_WALKER = Path(__file__).parents[2] / "shared/demos/walker.pt"
 
@@ -20,12 +21,8 @@ REST = np.zeros((1, 6))
 both = pytest.mark.parametrize("runner", [CheetahBatch, WalkerBatch], ids=["cheetah", "walker"])
 
 
-def generators(count: int) -> list[np.random.Generator]:
-    return [np.random.default_rng(row) for row in range(count)]
-
-
 @both
-def test_a_step_is_mujocos_own(runner: type[RunnerBatch]) -> None:
+def test_a_step_is_that_of_mujoco(runner: type[RunnerBatch]) -> None:
     mujoco: Any = importlib.import_module("mujoco")
     path = find_asset("gymnasium", "walker", f"envs/mujoco/assets/{runner.model_file}")
     model = mujoco.MjModel.from_xml_path(str(path))
@@ -45,7 +42,7 @@ def test_a_step_is_mujocos_own(runner: type[RunnerBatch]) -> None:
 @pytest.mark.parametrize(
     ("runner", "name"), [(CheetahBatch, "HalfCheetah-v5"), (WalkerBatch, "Walker2d-v4")], ids=["cheetah", "walker"]
 )
-def test_observation_reward_and_fall_are_gymnasiums_own(runner: type[RunnerBatch], name: str) -> None:
+def test_observation_reward_and_fall_are_those_of_gymnasium(runner: type[RunnerBatch], name: str) -> None:
     theirs: Any = gym.make(name).unwrapped
     ours = runner(1)
     ours.reset(ONE, generators(1))
@@ -64,7 +61,7 @@ def test_observation_reward_and_fall_are_gymnasiums_own(runner: type[RunnerBatch
 
 
 @both
-def test_the_reward_by_hand_with_the_whole_action_as_its_cost(runner: type[RunnerBatch]) -> None:
+def test_the_cost_of_an_action_is_not_clipped(runner: type[RunnerBatch]) -> None:
     seconds, cost, bonus = (0.05, 0.1, 0.0) if runner is CheetahBatch else (0.008, 1e-3, 1.0)
     within, beyond = runner(1), runner(1)
     for env in (within, beyond):
@@ -73,7 +70,7 @@ def test_the_reward_by_hand_with_the_whole_action_as_its_cost(runner: type[Runne
     before = within.simulation.positions[0, 0]
     small, large = (env.step(ONE, np.full((1, 6), size)) for env, size in ((within, 1.0), (beyond, 3.0)))
     speed = (within.simulation.positions[0, 0] - before) / seconds
-    # The motors cut what is beyond one, so that both did the same, but what was asked for is what it costs.
+    # The motors clip actions to ±1, so both rows move alike, but the cost is that of the unclipped action.
     assert np.array_equal(within.simulation.states, beyond.simulation.states)
     assert small.reward[0] == pytest.approx(speed + bonus - cost * 6)
     assert large.reward[0] == pytest.approx(speed + bonus - cost * 54)
@@ -83,7 +80,7 @@ def test_the_reward_by_hand_with_the_whole_action_as_its_cost(runner: type[Runne
 
 
 @both
-def test_the_observation_is_everything_but_x(runner: type[RunnerBatch]) -> None:
+def test_the_observation_is_the_state_without_x(runner: type[RunnerBatch]) -> None:
     env = runner(2)
     env.reset(np.arange(2), generators(2))
     env.simulation.positions[1], env.simulation.velocities[1] = env.simulation.positions[0], np.arange(9) - 20
@@ -91,13 +88,13 @@ def test_the_observation_is_everything_but_x(runner: type[RunnerBatch]) -> None:
     obs = env.observe(np.arange(2))
     assert np.array_equal(obs[0, :8], obs[1, :8])
     assert np.array_equal(obs[0, :8], env.simulation.positions[0, 1:])
-    # Only Walker's speeds are cut, and only those that are seen.
+    # Only Walker's velocities are clipped, and only in the observation.
     assert obs[1, 8:].tolist() == ([*range(-20, -11)] if runner is CheetahBatch else [-10] * 9)
     assert env.simulation.velocities[1].min() == -20
     env.close()
 
 
-def test_starts_spread_as_gymnasiums() -> None:
+def test_starts_have_gymnasiums_spread() -> None:
     count, rows = 1000, np.arange(1000)
     cheetah, walker, still = CheetahBatch(count), WalkerBatch(count), WalkerBatch(2, start_noise=0.0)
     for env in (cheetah, walker):
@@ -116,7 +113,7 @@ def test_starts_spread_as_gymnasiums() -> None:
 
 
 @pytest.mark.parametrize(
-    ("height", "lean", "upright"),
+    ("height", "angle", "upright"),
     [
         (1.25, 0.0, True),
         (0.81, 0.0, True),
@@ -128,10 +125,10 @@ def test_starts_spread_as_gymnasiums() -> None:
         (1.25, 1.01, False),
     ],
 )
-def test_a_walker_falls(*, height: float, lean: float, upright: bool) -> None:
+def test_a_walker_falls_by_height_or_angle(*, height: float, angle: float, upright: bool) -> None:
     env = WalkerBatch(1)
     env.reset(ONE, generators(1))
-    env.simulation.positions[0, 1:3] = height, lean
+    env.simulation.positions[0, 1:3] = height, angle
     assert bool(env.is_upright(ONE)[0]) == upright
     env.close()
 
@@ -142,26 +139,26 @@ def test_a_walker_that_does_nothing_falls_and_a_cheetah_never_does() -> None:
         env.reset(ONE, generators(1))
     steps = next(k for k in range(1000) if walker.step(ONE, REST).ended[0])
     assert 50 < steps < 300
-    cheetah.simulation.positions[0, 2] = 3.0  # on its back
+    cheetah.simulation.positions[0, 2] = 3.0  # upside down
     assert not any(cheetah.step(ONE, REST).ended[0] for _ in range(20))
     for env in (walker, cheetah):
         env.close()
 
 
-@pytest.mark.skipif(not AUTHORS_WALKER.exists(), reason="the authors' demonstrations are not beside the repository")
-def test_a_step_is_nearly_the_authors_step() -> None:
+@pytest.mark.skipif(not AUTHORS_WALKER.exists(), reason="the authors' demonstrations are not available")
+def test_a_step_is_close_to_the_authors_data() -> None:
     data = torch.load(AUTHORS_WALKER, weights_only=True)
     obs, act = data["obs"].double().numpy(), data["actions"].double().numpy()
     assert obs.shape == (5000, 17)
-    goes_on = data["done"].numpy()[:-1] == 0
-    known = np.abs(obs[:-1, 8:]).max(1) < 9.999  # where no speed is cut, a state is known from what was seen
+    running = data["done"].numpy()[:-1] == 0
+    known = np.abs(obs[:-1, 8:]).max(1) < 9.999  # without clipping the observation determines the state
     env = WalkerBatch(len(obs))
     env.reset(np.arange(len(obs)), generators(len(obs)))
     env.simulation.positions[:, 1:], env.simulation.velocities[:] = obs[:, :8], obs[:, 8:]
     env.step(np.arange(len(obs)), act)
     error = np.abs(env.observe(np.arange(len(obs)))[:-1] - obs[1:])
     env.close()
-    assert np.count_nonzero(goes_on & known) > 1000
-    assert np.median(error[goes_on][:, 8:]) < 0.05
-    assert np.median(error[goes_on & known][:, 8:]) < 0.035
-    assert np.median(error[goes_on][:, :8]) < 1e-3
+    assert np.count_nonzero(running & known) > 1000
+    assert np.median(error[running][:, 8:]) < 0.05
+    assert np.median(error[running & known][:, 8:]) < 0.035
+    assert np.median(error[running][:, :8]) < 1e-3

@@ -26,7 +26,7 @@ def script() -> Doubles:
     return np.repeat([[0.5, 0.0], [0.0, 0.5], [-0.7, 0.0], [0.0, -0.7]], 40, axis=0)
 
 
-def test_the_script_ends_where_it_was_computed_to_end(spiral: SpiralBatch) -> None:
+def test_the_end_point_of_the_script(spiral: SpiralBatch) -> None:
     assert spiral.goals[0] == pytest.approx(np.array(END), abs=5e-4)
     spiral.reset(ONE, [np.random.default_rng(0)])
     assert spiral.observe(ONE)[0] == pytest.approx(np.array([1, 1, 0, 0, *END]), abs=5e-4)
@@ -35,10 +35,10 @@ def test_the_script_ends_where_it_was_computed_to_end(spiral: SpiralBatch) -> No
     assert np.array_equal(spiral.observe(ONE)[0, :2], spiral.goals[0])
 
 
-def test_success_is_looked_at_after_the_last_step_only(spiral: SpiralBatch) -> None:
+def test_only_the_last_step_decides_about_success(spiral: SpiralBatch) -> None:
     spiral.reset(ONE, [np.random.default_rng(0)])
     for step in range(160):
-        spiral.simulation.positions[0], spiral.simulation.velocities[0] = spiral.goals[0], 0  # always there
+        spiral.simulation.positions[0], spiral.simulation.velocities[0] = spiral.goals[0], 0  # always at the goal
         outcome = spiral.step(ONE, np.zeros((1, 2)))
         last = step == 159
         assert (bool(outcome.success[0]), bool(outcome.ended[0])) == (last, last)
@@ -56,7 +56,7 @@ def test_success_is_within_a_tenth(spiral: SpiralBatch, *, distance: float, reac
     assert outcome.ended[0]
 
 
-def test_no_wall_is_touched(spiral: SpiralBatch) -> None:
+def test_the_script_touches_no_wall(spiral: SpiralBatch) -> None:
     mujoco: Any = importlib.import_module("mujoco")
     model = spiral.simulation.model
     data, touched = mujoco.MjData(model), set[str]()
@@ -69,7 +69,7 @@ def test_no_wall_is_touched(spiral: SpiralBatch) -> None:
     assert touched <= {"ground", "ball"}
 
 
-def test_a_force_is_of_a_hundred_newtons(spiral: SpiralBatch) -> None:
+def test_an_action_of_one_is_a_hundred_newtons(spiral: SpiralBatch) -> None:
     spiral.reset(ONE, [np.random.default_rng(0)])
     mass = float(spiral.simulation.model.body("ball").mass[0])
     assert mass == pytest.approx(4.18879, abs=1e-5)
@@ -79,7 +79,7 @@ def test_a_force_is_of_a_hundred_newtons(spiral: SpiralBatch) -> None:
     assert spiral.observe(ONE)[0, 2:4] == pytest.approx(expected, rel=1e-6)
 
 
-def test_starts_differ_where_that_is_asked_for() -> None:
+def test_start_noise_is_the_standard_deviation_of_starts() -> None:
     env = SpiralBatch(1000, start_noise=0.2)
     env.reset(np.arange(1000), [np.random.default_rng(k) for k in range(1000)])
     obs = env.observe(np.arange(1000))
@@ -95,13 +95,13 @@ def test_the_expert_follows_the_script(spiral: SpiralBatch) -> None:
     assert episode.success
 
 
-def test_noise_in_the_hand_is_kept_in_what_was_done(spiral: SpiralBatch) -> None:
+def test_recorded_actions_contain_the_noise(spiral: SpiralBatch) -> None:
     expert = SpiralExpert(noise=0.1)
     episode = run_episode(spiral, expert, np.random.default_rng(0), 160)
     assert (np.array(episode.act) - script()).std() == pytest.approx(0.1, rel=0.15)
 
 
-def test_demonstrations_all_end_near_the_scripts_end() -> None:
+def test_demonstrations_end_near_the_end_point() -> None:
     expert = SpiralExpert()
     env = SpiralBatch(1, **expert.env_options)
     demos = collect(env, expert, 10, seed=3)
