@@ -1,4 +1,4 @@
-"""Between formats, number for number."""
+"""Conversion between formats keeps every number."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def make(**meta: Any) -> Demonstrations:
 
 @st.composite
 def demonstrations(draw: st.DrawFn) -> Demonstrations:
-    """Any finite numbers, minus zero and the smallest among them; any bounds, infinite ones too."""
+    """Draw any finite numbers, including −0 and subnormal ones, and any bounds, including infinite ones."""
     lengths = draw(st.lists(st.integers(1, 4), min_size=1, max_size=4))
     sizes = [draw(st.integers(1, 4)) for _ in range(2)]
     obs, act = (draw(arrays.arrays(np.float32, (sum(lengths), size), elements=FLOATS)) for size in sizes)
@@ -45,7 +45,7 @@ def demonstrations(draw: st.DrawFn) -> Demonstrations:
 
 
 def check(again: Demonstrations, demos: Demonstrations) -> None:
-    """Bit for bit: minus zero is not zero."""
+    """Check that arrays are equal bit for bit (−0 is not 0), and that metadata is kept."""
     for name in ("obs", "act", "episode_ends"):
         first, second = getattr(again, name), getattr(demos, name)
         assert first.dtype == second.dtype
@@ -62,13 +62,13 @@ def check(again: Demonstrations, demos: Demonstrations) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @given(demos=demonstrations())
 @settings(deadline=None, max_examples=12)
-def test_every_format_gives_back_what_it_was_given(target: str, demos: Demonstrations) -> None:
+def test_every_format_round_trips(target: str, demos: Demonstrations) -> None:
     with tempfile.TemporaryDirectory() as folder:
         demos.save(target.format(folder))
         check(Demonstrations.load(target.format(folder)), demos)
 
 
-def test_a_round_through_all_formats(tmp_path: Path) -> None:
+def test_a_chain_of_conversions_through_all_formats(tmp_path: Path) -> None:
     demos = now = make(task="maze", action_bounds=[[-1.0, -2.0], [1.0, 2.0]], command="by hand")
     for number, target in enumerate([*TARGETS, *reversed(TARGETS)]):
         path = target.format(tmp_path / str(number))
@@ -96,7 +96,7 @@ def test_bytes_stay_bytes(tmp_path: Path, target: str) -> None:
     check(Demonstrations.load(target.format(tmp_path)), demos)
 
 
-def test_keys_that_were_flattened_come_back_as_keys(tmp_path: Path) -> None:
+def test_observation_keys_survive_a_format_without_keys(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         file["data/demo_0/actions"] = np.ones((4, 2), dtype=np.float32)
         file["data/demo_0/obs/robot"] = np.ones((4, 3))
@@ -114,7 +114,7 @@ def test_keys_that_were_flattened_come_back_as_keys(tmp_path: Path) -> None:
     check(Demonstrations.load(tmp_path / "c.hdf5"), demos)
 
 
-def test_minari_reads_what_was_written_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minari_reads_written_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     demos = make(action_bounds=[[-1.0, -1.5], [1.0, 1.5]])
     demos.save("minari:mine/test-v0")
@@ -130,7 +130,7 @@ def test_minari_reads_what_was_written_for_it(tmp_path: Path, monkeypatch: pytes
         demos.save("minari:mine/test-v0")
 
 
-def test_lerobot_has_what_version_3_asks_for(tmp_path: Path) -> None:
+def test_written_lerobot_datasets_follow_version_3(tmp_path: Path) -> None:
     demos = make(task="maze", fps=50)
     demos.save(f"lerobot:{tmp_path}/a")
     info = json.loads((tmp_path / "a/meta/info.json").read_text())
@@ -168,7 +168,7 @@ def test_nothing_is_overwritten(tmp_path: Path, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_write_that_fails_leaves_nothing(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_no_files(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -179,7 +179,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, target: str, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_names_that_ask_for_no_format_are_refused(tmp_path: Path) -> None:
+def test_names_without_a_known_format_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidData, match=r"cannot save .*a\.csv\. Formats to save: npz \(\*\.npz\), robomimic .*, minari"
     ):
@@ -189,7 +189,7 @@ def test_names_that_ask_for_no_format_are_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_convert_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(task="not registered").save(tmp_path / "a.npz")
     Convert(str(tmp_path / "a.npz"), f"lerobot:{tmp_path}/b", json=True).run()
     said = capsys.readouterr()
@@ -210,7 +210,7 @@ def test_bundled_demonstrations_are_converted(tmp_path: Path) -> None:
     check(Demonstrations.load(tmp_path / "maze.hdf5"), bundled)
 
 
-def test_commands_find_what_is_no_plain_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_find_datasets_by_prefix_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(os.environ, "MINARI_DATASETS_PATH", str(tmp_path))
     demos = make(task="maze")
     demos.save("minari:mine-v0")

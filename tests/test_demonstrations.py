@@ -16,7 +16,7 @@ MAZE = Path(__file__).parents[2] / "shared/demos/maze.pt"
 
 
 def make(lengths: list[int], meta: dict[str, Any] | None = None) -> Demonstrations:
-    """Row i is (i, -i) and (10 i,): a row says where it came from."""
+    """Return demonstrations whose row i is (i, -i) and (10 i,), so that rows can be recognised."""
     i = np.arange(sum(lengths))
     return Demonstrations.from_arrays(
         np.stack([i, -i], 1), 10.0 * i[:, None], episode_ends=np.cumsum(lengths), meta=meta
@@ -72,7 +72,7 @@ GIVEN: dict[str, Any] = {"obs": ONES, "act": ONES, "episode_ends": [3]}
         ({"episode_ends": None, "done": [0, 1]}, r"done and obs differ in length: 2 != 3"),
     ],
 )
-def test_faults_are_named(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arrays_are_refused_with_both_sides(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidData, match=message):
         Demonstrations.from_arrays(**(GIVEN | arguments))
 
@@ -120,14 +120,14 @@ def test_action_bounds_may_be_arrays_equal_or_infinite(bounds: Any) -> None:
         ("a.csv", b"1,2", r"cannot recognise the format of .*a\.csv\. Known formats: npz \(\*\.npz\), pt \(\*\.pt\)"),
     ],
 )
-def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+def test_damaged_files_are_refused_with_their_name(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InvalidData, match=message) as caught:
         Demonstrations.load(tmp_path / name)
     assert str(tmp_path / name) in str(caught.value)
 
 
-def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
+def test_missing_files_and_unknown_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match="no such file"):
         Demonstrations.load(tmp_path / "none.npz")
     with pytest.raises(InvalidData, match="cannot recognise the format"):
@@ -142,19 +142,19 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
         ({"obs": Path("x")}, r"not a readable \.pt"),
     ],
 )
-def test_bad_pt_files_are_named(tmp_path: Path, saved: Any, message: str) -> None:
+def test_invalid_pt_files_are_refused(tmp_path: Path, saved: Any, message: str) -> None:
     torch.save(saved, tmp_path / "a.pt")
     with pytest.raises(InvalidData, match=message):
         Demonstrations.load(tmp_path / "a.pt")
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_the_released_layout_is_read(tmp_path: Path, dtype: torch.dtype) -> None:
+def test_pt_files_of_the_release_are_read(tmp_path: Path, dtype: torch.dtype) -> None:
     obs, actions, done = torch.arange(8.0).reshape(4, 2), torch.ones(4, 1), torch.tensor([0.0, 1.0, 0.0, 0.0])
     torch.save({"obs": obs.to(dtype), "actions": actions, "done": done}, tmp_path / "a.pt")
     demos = Demonstrations.load(tmp_path / "a.pt")
     assert demos.obs.tolist() == obs.tolist()
-    # The last episode has no flag: it was cut off, and is kept.
+    # The last episode has no flag because it was cut off. It is kept.
     assert demos.episode_ends.tolist() == [2, 4]
     assert demos.meta == {"source": "a.pt"}
 
@@ -171,7 +171,7 @@ def test_npz_round_trip(tmp_path: Path) -> None:
     assert again.action_bounds == (np.float32(-1), np.float32(1))
 
 
-def test_save_replaces_nothing(tmp_path: Path) -> None:
+def test_save_does_not_overwrite(tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(b"precious")
     with pytest.raises(InvalidFile, match="exists already and is not overwritten"):
         make([2]).save(tmp_path / "a.npz")
@@ -196,7 +196,7 @@ def test_a_split_is_by_episode_disjoint_and_complete(lengths: list[int], fractio
     assert all(np.array_equal(side.act[:, 0], 10 * side.obs[:, 0]) for side in sides)
 
 
-def test_a_split_is_of_its_seed() -> None:
+def test_a_split_depends_on_its_seed() -> None:
     demos = make([1] * 30)
     first, again, other = (demos.split(0.5, seed=seed)[0].fingerprint for seed in (0, 0, 1))
     assert first == again != other
@@ -211,7 +211,7 @@ def test_subsample_keeps_whole_episodes_in_order(fraction: float, episodes: int)
 
 
 @pytest.mark.parametrize("fraction", [0.0, -0.5, 1.5])
-def test_subsample_refuses_no_fraction(fraction: float) -> None:
+def test_subsample_refuses_invalid_fractions(fraction: float) -> None:
     with pytest.raises(InvalidData, match="above 0 and at most 1"):
         make([2] * 8).subsample(fraction)
 
@@ -225,12 +225,12 @@ def test_subsample_by_transition_keeps_steps_in_their_episodes(lengths: list[int
     assert len(kept) == max(1, int(fraction * sum(lengths))) == part.meta["transitions_taken"]
     assert np.all(np.diff(kept) > 0)
     assert np.array_equal(part.act[:, 0], 10 * part.obs[:, 0])
-    # Episodes that are left hold the kept steps of one old episode each, and all of them.
+    # Each remaining episode has all kept steps of one old episode.
     old = [set(obs[:, 0].astype(int)) & set(kept) for obs, _ in demos.episodes()]
     assert [set(obs[:, 0].astype(int)) for obs, _ in part.episodes()] == [steps for steps in old if steps]
 
 
-def test_subsample_by_transition_is_of_its_seed_and_rounds_down() -> None:
+def test_subsample_by_transition_depends_on_its_seed_and_rounds_down() -> None:
     demos = make([50, 50])
     # 0.29 · 100 is 28.999…, of which the released code keeps 28.
     parts = [demos.subsample(0.29, seed=seed, by="transition") for seed in (0, 0, 1)]
@@ -239,7 +239,7 @@ def test_subsample_by_transition_is_of_its_seed_and_rounds_down() -> None:
     assert demos.subsample(1.0, by="transition").fingerprint == demos.fingerprint
 
 
-def test_take_gives_these_episodes_in_this_order() -> None:
+def test_take_returns_episodes_in_the_given_order() -> None:
     part = make([3, 1, 2]).take([2, 0])
     assert part.obs[:, 0].tolist() == [4, 5, 0, 1, 2]
     assert part.episode_ends.tolist() == [2, 5]
@@ -247,7 +247,7 @@ def test_take_gives_these_episodes_in_this_order() -> None:
         make([3, 1, 2]).take([3])
 
 
-def test_action_noise_has_its_level_and_touches_nothing_else() -> None:
+def test_action_noise_has_its_level_and_changes_nothing_else() -> None:
     demos = make([3000, 2000], {"task": "maze"})
     noisy = demos.with_action_noise(0.25, seed=3)
     added = noisy.act - demos.act
@@ -260,7 +260,7 @@ def test_action_noise_has_its_level_and_touches_nothing_else() -> None:
     assert again.meta["action_noise"] == [{"level": 0.25, "seed": 3}, {"level": 1.0, "seed": 0}]
 
 
-def test_action_noise_is_of_its_seed_and_in_proportion_to_its_level() -> None:
+def test_action_noise_depends_on_its_seed_and_is_proportional_to_its_level() -> None:
     demos = Demonstrations.from_arrays(np.zeros((9, 1)), np.zeros((9, 2)), episode_ends=[9])
     one, two = demos.with_action_noise(0.1), demos.with_action_noise(0.2)
     assert np.allclose(two.act, 2 * one.act)
@@ -269,14 +269,14 @@ def test_action_noise_is_of_its_seed_and_in_proportion_to_its_level() -> None:
     assert demos.with_action_noise(0.0).fingerprint == demos.fingerprint
 
 
-def test_action_noise_stays_in_the_bounds() -> None:
+def test_action_noise_is_clipped_to_the_bounds() -> None:
     act, meta = np.tile([[1.0, 0.0]], (200, 1)), {"action_bounds": [[-1.0, -0.5], [1.0, 0.5]]}
     noisy = Demonstrations.from_arrays(act, act, episode_ends=[200], meta=meta).with_action_noise(2.0)
     assert noisy.act.min(0).tolist() == [-1, -0.5]
     assert noisy.act.max(0).tolist() == [1, 0.5]
 
 
-def test_an_expert_beyond_the_bounds_is_not_cut() -> None:
+def test_expert_actions_beyond_the_bounds_are_not_clipped() -> None:
     act, meta = np.array([[-3.0], [0.0], [0.5]]), {"action_bounds": [[-1.0], [1.0]]}
     demos = Demonstrations.from_arrays(act, act, episode_ends=[3], meta=meta)
     assert demos.action_range == (-3, 1)
@@ -286,12 +286,12 @@ def test_an_expert_beyond_the_bounds_is_not_cut() -> None:
 
 
 @pytest.mark.parametrize("level", [-0.1, np.inf, np.nan])
-def test_a_level_that_is_none_is_named(level: float) -> None:
+def test_invalid_noise_levels_are_refused(level: float) -> None:
     with pytest.raises(InvalidData, match="must be finite and not negative; it is"):
         make([2]).with_action_noise(level)
 
 
-def test_joined_lays_one_after_the_other(tmp_path: Path) -> None:
+def test_joined_appends_episodes(tmp_path: Path) -> None:
     bounds = [[-1.0], [1.0]]
     first, second, third = make([2, 1], {"task": "maze", "action_bounds": bounds}), make([1, 3], {"a": 1}), make([1])
     both = first.joined(second)
@@ -314,13 +314,15 @@ def test_joined_lays_one_after_the_other(tmp_path: Path) -> None:
         (np.ones((3, 2), np.uint8), np.ones((3, 1)), r"obs 2 \(uint8\), act 1"),
     ],
 )
-def test_joined_names_both_sizes(obs: npt.NDArray[Any], act: npt.NDArray[Any], other: str) -> None:
+def test_joined_refuses_different_sizes_and_states_both(
+    obs: npt.NDArray[Any], act: npt.NDArray[Any], other: str
+) -> None:
     demos = Demonstrations.from_arrays(obs, act, episode_ends=[3])
     with pytest.raises(InvalidData, match=rf"cannot be joined: obs 2 \(float32\), act 1, and {other}\. Both must"):
         make([3]).joined(demos)
 
 
-def test_arrays_are_copies_that_cannot_be_written() -> None:
+def test_arrays_are_read_only_copies() -> None:
     obs = np.ones((3, 2), dtype=np.float32)
     demos = Demonstrations.from_arrays(obs, obs, episode_ends=[3])
     obs[0] = 7
@@ -336,7 +338,7 @@ def test_repr_shows_sizes_source_and_fingerprint() -> None:
     assert len(demos) == 6
 
 
-def test_the_fingerprint_is_of_the_numbers_alone() -> None:
+def test_the_fingerprint_depends_on_the_arrays_only() -> None:
     demos = make([3, 1, 2])
     assert make([3, 1, 2], {"task": "maze"}).fingerprint == demos.fingerprint
     act = demos.act.copy()

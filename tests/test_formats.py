@@ -1,4 +1,4 @@
-"""Files made by the formats' own packages, read by ours."""
+"""Files that were written by the packages of the formats are read correctly."""
 
 import json
 import zipfile
@@ -28,7 +28,7 @@ RNG = np.random.default_rng(0)
 STATE = RNG.normal(size=(8, 3)).astype(np.float32)
 GOAL = RNG.normal(size=(8, 2)).astype(np.float32)
 ACT = RNG.uniform(-1, 1, size=(8, 2)).astype(np.float32)
-PICTURE = np.zeros((8, 4, 4, 3), dtype=np.uint8)
+IMAGES = np.zeros((8, 4, 4, 3), dtype=np.uint8)
 
 TABLES = """
 import numpy as np
@@ -69,7 +69,7 @@ def robomimic(path: Path, **keys: Any) -> Path:
         data = file.create_group("data")
         data.attrs["env_args"] = json.dumps({"env_name": "Lift", "type": 1, "env_kwargs": {}})
         data.attrs["total"] = 8
-        # Written last to first, so that their order in the file is not their number.
+        # Written from last to first, so that the order in the file differs from the numbers.
         for number, rows in reversed(list(enumerate(slices()))):
             demo = data.create_group(f"demo_{number + 8}")
             demo.attrs["num_samples"] = LENGTHS[number]
@@ -102,15 +102,15 @@ def minari_store(
     monkeypatch: pytest.MonkeyPatch,
     name: str = "mine/test-v0",
     *,
-    pictures: bool = False,
+    images: bool = False,
     discrete: bool = False,
     flat: bool = False,
 ) -> Path:
-    """By Minari, whose episodes end with an observation that is of no step: it must not come back."""
+    """Write a dataset with Minari. The last observation of each episode belongs to no step and must not be read."""
     box = gym.spaces.Box
     parts: dict[str, Any] = {"state": box(-np.inf, np.inf, (3,), np.float32), "goal": box(-9, 9, (2,), np.float32)}
     seen: dict[str, Any] = {"state": STATE, "goal": GOAL}
-    if pictures:
+    if images:
         parts["camera"] = box(0, 255, (40, 40, 3), np.uint8)
         seen["camera"] = np.zeros((8, 40, 40, 3), dtype=np.uint8)
     episodes: list[Any] = []
@@ -137,7 +137,7 @@ def minari_store(
 
 
 def lerobot(folder: Path, *, files: int = 2, **changes: Any) -> Path:
-    """By the layout of version 3: frames of several episodes a file, several files a chunk."""
+    """Write a dataset in the layout of version 3: several episodes per file, several files per chunk."""
     columns: dict[str, Any] = {
         "observation.state": pa.array(list(STATE)),
         "observation.environment_state": pa.array(list(GOAL), type=pa.list_(pa.float32(), 2)),
@@ -164,17 +164,17 @@ def lerobot(folder: Path, *, files: int = 2, **changes: Any) -> Path:
 def zarr_buffer(store: Any, *, version: int = 2, key: str = "state", **options: Any) -> None:
     root = zarr.open_group(store, mode="w", zarr_format=version)
     data, meta = root.create_group("data"), root.create_group("meta")
-    for name, values in ((key, STATE), ("action", ACT), ("img", PICTURE)):
+    for name, values in ((key, STATE), ("action", ACT), ("img", IMAGES)):
         data.create_array(name, data=values, chunks=(3, *values.shape[1:]), **options)
     meta.create_array("episode_ends", data=np.array(ENDS))
 
 
-def test_robomimic_is_read_in_the_order_of_numbers_and_keys(tmp_path: Path) -> None:
+def test_robomimic_episodes_are_ordered_by_number_and_observations_by_key(tmp_path: Path) -> None:
     path = robomimic(
         tmp_path / "a.hdf5",
         state=STATE,
         goal=GOAL.astype(np.float64),
-        agentview_image=PICTURE,
+        agentview_image=IMAGES,
         words=np.array([b"go"] * 8),
     )
     demos = Demonstrations.load(path)
@@ -198,14 +198,14 @@ def test_robomimic_is_read_in_the_order_of_numbers_and_keys(tmp_path: Path) -> N
         Demonstrations.load(f"{path}#valid")
 
 
-def test_robomimic_of_pictures_alone_or_of_no_observations_is_refused(tmp_path: Path) -> None:
+def test_robomimic_files_with_images_only_or_without_observations_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match=r"no low-dimensional observations; it has top \(4, 4, 3\)\. Images"):
-        Demonstrations.load(robomimic(tmp_path / "a.hdf5", top=PICTURE))
+        Demonstrations.load(robomimic(tmp_path / "a.hdf5", top=IMAGES))
     with pytest.raises(InvalidData, match=r"/data/demo_8 has no obs; it has actions, rewards.*dataset_states_to_obs"):
         Demonstrations.load(robomimic(tmp_path / "b.hdf5"))
 
 
-def test_d4rl_ends_at_terminals_and_timeouts(tmp_path: Path) -> None:
+def test_d4rl_episodes_end_at_terminals_and_timeouts(tmp_path: Path) -> None:
     demos = Demonstrations.load(d4rl(tmp_path / "a.h5"))
     check(demos, STATE)
     assert demos.meta["understood"]["format"] == "D4RL HDF5"
@@ -220,18 +220,18 @@ def test_d4rl_ends_at_terminals_and_timeouts(tmp_path: Path) -> None:
         ({"actions": np.arange(8)}, r"integers \(int64\); discrete actions are not supported"),
         ({"actions": None}, r"contains infos, observations.*; a robomimic file contains data, a D4RL"),
         ({"terminals": np.zeros(5)}, r"terminals and actions differ in length: 5 != 8"),
-        ({"observations": PICTURE}, r"no low-dimensional observations; it has observations \(4, 4, 3\)"),
+        ({"observations": IMAGES}, r"no low-dimensional observations; it has observations \(4, 4, 3\)"),
         ({"observations": np.array([b"a"] * 8)}, r"/observations must contain numbers; it contains \|S1"),
         ({"observations": STATE[:5]}, r"differ in length: 5 != 8"),
     ],
 )
-def test_d4rl_faults_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_invalid_d4rl_files_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidData, match=message):
         Demonstrations.load(d4rl(tmp_path / "a.hdf5", **changes))
 
 
 def test_minari_is_read_by_id_and_by_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = minari_store(tmp_path, monkeypatch, pictures=True)
+    folder = minari_store(tmp_path, monkeypatch, images=True)
     for source in ("minari:mine/test-v0", f"minari:{folder}", folder, folder / "data"):
         demos = Demonstrations.load(source)
         check(demos, GOAL, STATE)
@@ -239,7 +239,7 @@ def test_minari_is_read_by_id_and_by_folder(tmp_path: Path, monkeypatch: pytest.
         assert demos.meta["understood"]["left_out"] == {"observations/camera": [40, 40, 3]}
         assert demos.meta["action_bounds"] == [[-2.0, -2.0], [3.0, 3.0]]
         assert demos.meta["source"] == "mine/test-v0"
-    # The other reader of such folders agrees.
+    # Minari's own reader agrees.
     theirs = [episode.observations["state"][:-1] for episode in minari.load_dataset("mine/test-v0")]
     assert np.array_equal(np.concatenate(theirs), demos.obs[:, 2:])
     with pytest.raises(InvalidData, match=r"is part of a Minari dataset; give its folder"):
@@ -251,7 +251,7 @@ def test_minari_with_one_array_of_observations(tmp_path: Path, monkeypatch: pyte
     check(Demonstrations.load("minari:flat-v3"), STATE)
 
 
-def test_minari_faults_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_minari_datasets_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     minari_store(tmp_path, monkeypatch, discrete=True)
     with pytest.raises(InvalidData, match=r"actions are Discrete; only a Box .* discrete actions are not"):
         Demonstrations.load("minari:mine/test-v0")
@@ -261,7 +261,7 @@ def test_minari_faults_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         Demonstrations.load("minari:../mine/test-v0")
 
 
-def test_minari_makes_no_environment_to_learn_its_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minari_creates_no_environment_to_find_its_spaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = minari_store(tmp_path, monkeypatch)
     path = folder / "data" / "metadata.json"
     about = json.loads(path.read_text())
@@ -271,7 +271,7 @@ def test_minari_makes_no_environment_to_learn_its_spaces(tmp_path: Path, monkeyp
     check(Demonstrations.load(folder), GOAL, STATE)
 
 
-def test_lerobot_is_read_without_its_templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lerobot_path_templates_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = lerobot(tmp_path / "me" / "set")
     monkeypatch.setenv("HF_LEROBOT_HOME", str(tmp_path))
     for source in (folder, f"lerobot:{folder}", "lerobot:me/set"):
@@ -281,7 +281,7 @@ def test_lerobot_is_read_without_its_templates(tmp_path: Path, monkeypatch: pyte
         assert demos.meta["understood"]["left_out"] == {"observation.images.top": [480, 640, 3]}
 
 
-def test_lerobot_frames_are_put_in_order(tmp_path: Path) -> None:
+def test_lerobot_frames_are_sorted(tmp_path: Path) -> None:
     frames, episodes = np.array([2, 1, 0, 0, 3, 2, 1, 0]), np.array([0, 0, 0, 1, 2, 2, 2, 2])
     demos = Demonstrations.load(lerobot(tmp_path / "a", frame_index=pa.array(frames), episode_index=pa.array(episodes)))
     assert np.array_equal(demos.act, ACT[[2, 1, 0, 3, 7, 6, 5, 4]])
@@ -303,7 +303,7 @@ def test_lerobot_frames_are_put_in_order(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_lerobot_faults_are_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_invalid_lerobot_datasets_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidData, match=message):
         Demonstrations.load(lerobot(tmp_path / "a", files=1, **changes))
 
@@ -324,7 +324,7 @@ def test_zarr_buffers_of_both_versions(tmp_path: Path, version: int, codec: str 
 
 
 @pytest.mark.parametrize("prefix", ["", "pusht/pusht_cchi_v7_replay.zarr/"])
-def test_zarr_zips(tmp_path: Path, prefix: str) -> None:
+def test_zarr_archives(tmp_path: Path, prefix: str) -> None:
     zarr_buffer(tmp_path / "a.zarr", key="obs")
     with zipfile.ZipFile(tmp_path / "a.zarr.zip", "w") as file:
         for path in sorted((tmp_path / "a.zarr").rglob("*")):
@@ -333,13 +333,13 @@ def test_zarr_zips(tmp_path: Path, prefix: str) -> None:
     check(Demonstrations.load(tmp_path / "a.zarr.zip"), STATE)
 
 
-def test_zarr_zips_by_zarr_itself(tmp_path: Path) -> None:
+def test_zarr_archives_written_by_zarr(tmp_path: Path) -> None:
     with zarr.storage.ZipStore(tmp_path / "b.zip", mode="w") as store:
         zarr_buffer(store, version=3)
     check(Demonstrations.load(tmp_path / "b.zip"), STATE)
 
 
-def test_zarr_pictures_may_be_packed_by_anything(tmp_path: Path) -> None:
+def test_zarr_images_may_have_any_codec(tmp_path: Path) -> None:
     zarr_buffer(tmp_path / "a.zarr")
     path = tmp_path / "a.zarr/data/img/.zarray"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"compressor": {"id": "imagecodecs_jpegxl"}}))
@@ -352,7 +352,7 @@ def test_zarr_without_a_state_is_refused(tmp_path: Path) -> None:
         Demonstrations.load(tmp_path / "a.zarr")
 
 
-def test_content_tells_the_format_where_the_name_does_not(tmp_path: Path) -> None:
+def test_the_content_decides_the_format_of_files_with_other_names(tmp_path: Path) -> None:
     d4rl(tmp_path / "a.data")
     np.savez(tmp_path / "b.npz", obs=STATE, act=ACT, episode_ends=ENDS)
     (tmp_path / "b.npz").rename(tmp_path / "b.data")
@@ -408,7 +408,9 @@ def test_a_prefix_selects_the_format_whatever_the_name(tmp_path: Path) -> None:
     ("package", "make"),
     [("h5py", lambda p: d4rl(p / "a.hdf5")), ("pyarrow", lambda p: lerobot(p / "a"))],  # pyright: ignore
 )
-def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, make: Any) -> None:
+def test_a_missing_package_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, make: Any
+) -> None:
     import importlib
 
     path, real = make(tmp_path), importlib.import_module

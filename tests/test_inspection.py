@@ -28,15 +28,15 @@ BOUNDS = {"action_bounds": [[-8.0, -8.0], [8.0, 8.0]]}
 
 
 def drive(seed: int, length: int = 60) -> Episode:
-    """A cart that is pushed to its goal by a somewhat noisy hand: place, speed and goal; the push."""
+    """Simulate a cart that a noisy controller pushes to a goal. It observes position, velocity and goal."""
     rng = np.random.default_rng(seed)
-    place, speed, goal = rng.normal(0, 2, 2), np.zeros(2), rng.normal(0, 2, 2)
+    position, speed, goal = rng.normal(0, 2, 2), np.zeros(2), rng.normal(0, 2, 2)
     obs, act = np.empty((length, 6)), np.empty((length, 2))
     for t in range(length):
-        push = 0.6 * (goal - place) - 1.2 * speed + rng.normal(0, 0.2, 2)
-        obs[t], act[t] = [*place, *speed, *goal], push
+        push = 0.6 * (goal - position) - 1.2 * speed + rng.normal(0, 0.2, 2)
+        obs[t], act[t] = [*position, *speed, *goal], push
         speed = speed + 0.1 * push
-        place = place + 0.1 * speed
+        position = position + 0.1 * speed
     return obs, act
 
 
@@ -50,7 +50,7 @@ def good(count: int = 30) -> list[Episode]:
 
 
 def each(change: Callable[[npt.NDArray[Any], npt.NDArray[Any]], Episode]) -> Demonstrations:
-    """The good set with a fault in every episode."""
+    """Return the good demonstrations with a change to every episode."""
     return demonstrations([change(obs, act) for obs, act in good()], BOUNDS)
 
 
@@ -59,7 +59,7 @@ def with_columns(obs: npt.NDArray[Any], *columns: npt.NDArray[Any]) -> npt.NDArr
 
 
 def forked() -> Demonstrations:
-    """The same states, and half of the episodes do the opposite."""
+    """Return episodes with the same states and, in half of them, opposite actions."""
     line = np.linspace(0, 1, 50)
     rng = np.random.default_rng(0)
     return demonstrations(
@@ -83,60 +83,80 @@ def frozen(obs: npt.NDArray[Any], act: npt.NDArray[Any]) -> Episode:
     return joined((obs, act), (np.repeat(obs[-1:], 20, 0), np.zeros((20, 2))))
 
 
-def pictures(blank: int = 0) -> Demonstrations:
+def images(blank: int = 0) -> Demonstrations:
     shots = np.random.default_rng(0).integers(0, 256, (600, 48), dtype=np.uint8)
     shots[:blank] = 7
     act = np.random.default_rng(1).normal(size=(600, 2))
     return Demonstrations.from_arrays(shots, act, episode_ends=np.arange(1, 13) * 50)
 
 
-FAULTS: dict[str, tuple[str, str, str, Callable[[], Demonstrations]]] = {
+PROBLEMS: dict[str, tuple[str, str, str, Callable[[], Demonstrations]]] = {
     "few pairs": ("too_little_data", "problem", "obs", lambda: demonstrations([drive(0, 8)])),
     "few episodes": ("too_little_data", "warning", "episode", lambda: demonstrations([drive(0, 600)])),
-    "a broken episode": ("tiny_episodes", "warning", "episode 30", lambda: demonstrations([*good(), drive(99, 3)])),
-    "a flag at every step": (
+    "short episode": ("tiny_episodes", "warning", "episode 30", lambda: demonstrations([*good(), drive(99, 3)])),
+    "done flag at every step": (
         "tiny_episodes",
         "problem",
         "episode",
         lambda: demonstrations([drive(seed, 1) for seed in range(300)]),
     ),
-    "a copy": ("duplicate_episodes", "warning", "episode 30", lambda: demonstrations([*good(), drive(3)])),
-    "nearly a copy": (
+    "copied episode": ("duplicate_episodes", "warning", "episode 30", lambda: demonstrations([*good(), drive(3)])),
+    "nearly copied episode": (
         "duplicate_episodes",
         "warning",
         "episode 30",
         lambda: demonstrations([*good(), (drive(3)[0] + 1e-5, drive(3)[1])]),
     ),
-    "mostly copies": ("duplicate_episodes", "problem", "episode", lambda: demonstrations([*good(10), *good(10)])),
-    "waiting": ("frozen_stretches", "warning", "episode 0, 1, 2, 3, 4, 5, 6, 7 … (30 in all)", lambda: each(frozen)),
-    "an end unmarked": (
+    "mostly copied episodes": (
+        "duplicate_episodes",
+        "problem",
+        "episode",
+        lambda: demonstrations([*good(10), *good(10)]),
+    ),
+    "waiting expert": (
+        "frozen_stretches",
+        "warning",
+        "episode 0, 1, 2, 3, 4, 5, 6, 7 … (30 in all)",
+        lambda: each(frozen),
+    ),
+    "unmarked end": (
         "jumps",
         "warning",
         "episode 30",
         lambda: demonstrations([*good(), joined(drive(40), drive(41))]),
     ),
-    "no sight": ("constant_observations", "problem", "obs", lambda: each(lambda o, a: (np.ones_like(o), a))),
-    "a dead sensor": (
+    "constant observations": (
+        "constant_observations",
+        "problem",
+        "obs",
+        lambda: each(lambda o, a: (np.ones_like(o), a)),
+    ),
+    "constant dimension": (
         "constant_observations",
         "note",
         "obs 6",
         lambda: each(lambda o, a: (with_columns(o, np.full(len(o), 3.3)), a)),
     ),
-    "lens cap": ("blank_images", "warning", "episode 0", lambda: pictures(blank=5)),
-    "a sensor twice": (
+    "blank images": ("blank_images", "warning", "episode 0", lambda: images(blank=5)),
+    "copied dimension": (
         "duplicated_observations",
         "warning",
         "obs 6",
         lambda: each(lambda o, a: (with_columns(o, 3 - 2 * o[:, 1]), a)),
     ),
-    "the answer": ("leaked_actions", "problem", "obs 6", lambda: each(lambda o, a: (with_columns(o, 2 * a[:, 1]), a))),
-    "the last answer": (
+    "action in the observation": (
+        "leaked_actions",
+        "problem",
+        "obs 6",
+        lambda: each(lambda o, a: (with_columns(o, 2 * a[:, 1]), a)),
+    ),
+    "last action in the observation": (
         "leaked_actions",
         "note",
         "obs 6",
         lambda: each(lambda o, a: (with_columns(o, np.append(0, a[:-1, 1])), a)),
     ),
-    "a raw counter": (
+    "counter": (
         "different_scales",
         "warning",
         "obs 6",
@@ -148,55 +168,70 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[], Demonstrations]]] = {
         "obs 6",
         lambda: each(lambda o, a: (with_columns(o, 170 * np.tanh(o[:, 0]), 1.5 * np.tanh(o[:, 1])), a)),
     ),
-    "turns": ("wrapping_angles", "warning", "obs 6", lambda: each(turning)),
-    "paralysed": ("constant_actions", "problem", "act", lambda: each(lambda o, a: (o, 0 * a))),
-    "an unused motor": ("constant_actions", "note", "act 1", lambda: each(lambda o, a: (o, a * [1, 0]))),
-    "a motor twice": ("constant_actions", "note", "act 1", lambda: each(lambda o, a: (o, a[:, [0, 0]]))),
-    "a switch": (
+    "wrapping angle": ("wrapping_angles", "warning", "obs 6", lambda: each(turning)),
+    "constant actions": ("constant_actions", "problem", "act", lambda: each(lambda o, a: (o, 0 * a))),
+    "constant action dimension": ("constant_actions", "note", "act 1", lambda: each(lambda o, a: (o, a * [1, 0]))),
+    "copied action dimension": ("constant_actions", "note", "act 1", lambda: each(lambda o, a: (o, a[:, [0, 0]]))),
+    "switch": (
         "saturated_actions",
         "note",
         "act 1",
         lambda: each(lambda o, a: (o, np.column_stack([a[:, 0], a[:, 1] > 0]))),
     ),
-    "cut off": ("saturated_actions", "warning", "act 0, 1", lambda: each(lambda o, a: (o, a.clip(-0.3, 0.3)))),
-    "at the bounds": ("saturated_actions", "note", "act 0, 1", lambda: each(lambda o, a: (o, (40 * a).clip(-8, 8)))),
-    "another unit": ("actions_outside_bounds", "problem", "act 0, 1", lambda: each(lambda o, a: (o, 1000 * a))),
-    "beyond": ("actions_outside_bounds", "note", "act 0, 1", lambda: each(lambda o, a: (o, 4 * a))),
-    "a finer unit": ("actions_outside_bounds", "warning", "act 0, 1", lambda: each(lambda o, a: (o, a / 1000))),
-    "actions late": ("misaligned_actions", "warning", "all", lambda: each(lambda o, a: (o[1:], a[:-1]))),
-    "actions early": ("misaligned_actions", "warning", "all", lambda: each(lambda o, a: (o[:-1], a[1:]))),
-    "two minds": ("contradictory_actions", "warning", "act", forked),
+    "clipped actions": ("saturated_actions", "warning", "act 0, 1", lambda: each(lambda o, a: (o, a.clip(-0.3, 0.3)))),
+    "actions at the bounds": (
+        "saturated_actions",
+        "note",
+        "act 0, 1",
+        lambda: each(lambda o, a: (o, (40 * a).clip(-8, 8))),
+    ),
+    "actions in a larger unit": (
+        "actions_outside_bounds",
+        "problem",
+        "act 0, 1",
+        lambda: each(lambda o, a: (o, 1000 * a)),
+    ),
+    "actions beyond the bounds": ("actions_outside_bounds", "note", "act 0, 1", lambda: each(lambda o, a: (o, 4 * a))),
+    "actions in a smaller unit": (
+        "actions_outside_bounds",
+        "warning",
+        "act 0, 1",
+        lambda: each(lambda o, a: (o, a / 1000)),
+    ),
+    "actions one row late": ("misaligned_actions", "warning", "all", lambda: each(lambda o, a: (o[1:], a[:-1]))),
+    "actions one row early": ("misaligned_actions", "warning", "all", lambda: each(lambda o, a: (o[:-1], a[1:]))),
+    "contradictory actions": ("contradictory_actions", "warning", "act", forked),
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_found_by_its_check(fault: str) -> None:
-    check, severity, where, make = FAULTS[fault]
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_problem_is_found_by_its_check(problem: str) -> None:
+    check, severity, where, make = PROBLEMS[problem]
     findings = CHECKS[check](make())
     assert severity in {finding.severity for finding in findings}, findings
     assert any(finding.where.startswith(where) for finding in findings), findings
     assert all(finding.what and finding.advice.endswith(".") for finding in findings)
 
 
-def test_every_check_has_a_fault_that_it_finds() -> None:
-    assert {check for check, *_ in FAULTS.values()} == set(CHECKS)
+def test_every_check_has_a_problem_that_it_finds() -> None:
+    assert {check for check, *_ in PROBLEMS.values()} == set(CHECKS)
 
 
 def test_good_demonstrations_have_no_findings() -> None:
     assert find_problems(demonstrations(good(), BOUNDS)) == []
     assert find_problems(demonstrations(good())) == []
-    assert find_problems(pictures()) == []
+    assert find_problems(images()) == []
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_bundled_demonstrations_raise_no_alarm(task: str) -> None:
+def test_bundled_demonstrations_have_notes_only(task: str) -> None:
     findings = find_problems(TASKS[task].demonstrations())
     assert {finding.severity for finding in findings} <= {"note"}, findings
 
 
 @pytest.mark.parametrize("shift", [-1, 1])
 @pytest.mark.parametrize("task", ["maze", "fetch-pick", "hand-rotate", "spiral"])
-def test_a_shift_is_seen_in_bundled_demonstrations(task: str, shift: int) -> None:
+def test_a_shift_is_found_in_bundled_demonstrations(task: str, shift: int) -> None:
     episodes = [(o, a) for o, a in TASKS[task].demonstrations().episodes() if len(o) > 3]
     shifted = [(o[1:], a[:-1]) if shift == 1 else (o[:-1], a[1:]) for o, a in episodes]
     findings = [finding for finding in find_problems(demonstrations(shifted)) if finding.check == "misaligned_actions"]
@@ -204,67 +239,67 @@ def test_a_shift_is_seen_in_bundled_demonstrations(task: str, shift: int) -> Non
     assert ("late: shift" if shift == 1 else "early") in findings[0].advice
 
 
-def test_an_answer_to_a_shaken_world_is_not_taken_for_a_shift() -> None:
-    # The next action tells where chance has moved the world, since it answers to that.
+def test_feedback_in_a_noisy_environment_is_not_reported_as_a_shift() -> None:
+    # The next action depends on the next observation and so contains its noise.
     rng = np.random.default_rng(0)
     episodes: list[Episode] = []
     for _ in range(20):
-        place = np.zeros((80, 2))
+        position = np.zeros((80, 2))
         for t in range(79):
-            place[t + 1] = 0.9 * place[t] + rng.normal(0, 1, 2)
-        episodes.append((place, -place + rng.normal(0, 0.01, place.shape)))
+            position[t + 1] = 0.9 * position[t] + rng.normal(0, 1, 2)
+        episodes.append((position, -position + rng.normal(0, 0.01, position.shape)))
     assert find_problems(demonstrations(episodes)) == []
 
 
 def follow(seed: int, share: float) -> Episode:
-    """An arm that goes a share of the way to its target in each step; the targets run smoothly."""
+    """Simulate an arm that moves a share of the way to a smooth target in each step. The action is the target."""
     rng = np.random.default_rng(seed)
     knots = rng.normal(0, 1, (7, 3))
     target = np.stack([np.interp(np.linspace(0, 6, 200), np.arange(7), k) for k in knots.T], 1)
     target += rng.normal(0, 0.005, target.shape)
-    place = target[:1].repeat(200, 0)
+    position = target[:1].repeat(200, 0)
     for t in range(199):
-        place[t + 1] = place[t] + share * (target[t] - place[t]) + rng.normal(0, 0.001, 3)
-    return place, target
+        position[t + 1] = position[t] + share * (target[t] - position[t]) + rng.normal(0, 0.001, 3)
+    return position, target
 
 
 @pytest.mark.parametrize("share", [0.3, 0.6])
-def test_targets_that_are_followed_are_not_taken_for_a_shift(share: float) -> None:
+def test_target_actions_are_not_reported_as_a_shift(share: float) -> None:
     episodes = [follow(seed, share) for seed in range(20)]
     assert not find_misaligned_actions(demonstrations(episodes))
     assert find_misaligned_actions(demonstrations([(o[1:], a[:-1]) for o, a in episodes]))[0].advice.count("late")
     assert find_misaligned_actions(demonstrations([(o[:-1], a[1:]) for o, a in episodes]))[0].advice.count("early")
 
 
-def test_the_next_place_as_the_action_is_fine() -> None:
+def test_the_next_position_as_action_has_notes_only() -> None:
     episodes = [follow(seed, 0.5)[0] for seed in range(20)]
-    findings = find_problems(demonstrations([(place[:-1], place[1:]) for place in episodes]))
+    findings = find_problems(demonstrations([(position[:-1], position[1:]) for position in episodes]))
     assert {finding.severity for finding in findings} <= {"note"}, findings
 
 
-def test_findings_are_told_the_gravest_first() -> None:
+def test_findings_are_sorted_by_severity() -> None:
     findings = find_problems(demonstrations([drive(0, 8)]))
     ranks = [SEVERITIES.index(finding.severity) for finding in findings]
     assert len(ranks) > 1
     assert ranks == sorted(ranks)
 
 
-def test_many_places_are_counted() -> None:
+def test_long_lists_of_indices_are_shortened() -> None:
     assert Finding("note", "w", "a", "obs", tuple(range(20))).where == "obs 0, 1, 2, 3, 4, 5, 6, 7 … (20 in all)"
     assert Finding("note", "w", "a").where == "all"
 
 
-def test_the_strange_episode_comes_first() -> None:
+def test_the_unusual_episode_is_ranked_first() -> None:
     episodes = good(40)
     episodes[17] = (episodes[17][0] + 4, -episodes[17][1])
-    unlike = rank_episodes(demonstrations(episodes))
-    assert unlike.order[0] == 17
-    assert sorted(unlike.order.tolist()) == list(range(40))
+    ranking = rank_episodes(demonstrations(episodes))
+    assert ranking.order[0] == 17
+    assert sorted(ranking.order.tolist()) == list(range(40))
     again = rank_episodes(demonstrations(episodes))
-    assert (again.score == unlike.score).all()
+    assert (again.score == ranking.score).all()
 
 
-def test_one_episode_is_as_unlike_as_it_gets() -> None:
+def test_a_single_episode_has_score_zero() -> None:
     assert rank_episodes(demonstrations([drive(0)])).score.tolist() == [0]
 
 
@@ -276,7 +311,7 @@ def test_one_episode_is_as_unlike_as_it_gets() -> None:
     data=st.data(),
 )
 @settings(max_examples=80, deadline=None)
-def test_whatever_is_valid_can_be_inspected(
+def test_all_valid_demonstrations_can_be_inspected(
     steps: int, sizes: tuple[int, int], values: float, kind: type[np.number], data: st.DataObject
 ) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 9)))
@@ -290,8 +325,8 @@ def test_whatever_is_valid_can_be_inspected(
     )
     demos = Demonstrations.from_arrays(scaled, act, episode_ends=ends, meta=bounds)
     with np.errstate(all="raise", under="ignore"):
-        findings, unlike = find_problems(demos), rank_episodes(demos)
-    assert all(np.isfinite(v).all() for v in (unlike.score, unlike.summary, unlike.distance))
+        findings, ranking = find_problems(demos), rank_episodes(demos)
+    assert all(np.isfinite(v).all() for v in (ranking.score, ranking.summary, ranking.distance))
     assert all("nan" not in finding.what for finding in findings)
 
 
@@ -305,7 +340,7 @@ def test_a_hundred_thousand_steps_take_seconds() -> None:
     assert time.perf_counter() - begun < 10  # about a quarter of that on one free core
 
 
-def test_what_the_reader_says_is_passed_on() -> None:
+def test_the_summary_contains_the_reader_summary() -> None:
     demos = demonstrations(good(5), {"understood": {"keys": ["a", "b"]}, "source": "there"})
     told = summarise(demos)
     assert told["reader"] == {"keys": ["a", "b"]}
@@ -336,7 +371,7 @@ def test_inspect_prints_tables_and_writes_a_page(file: Path, capsys: pytest.Capt
     assert "Leave them out" in text
 
 
-def test_inspect_answers_in_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_prints_json(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Inspect(str(file), json=True).run()
     answer = json.loads(capsys.readouterr().out)
     assert answer["understood"]["steps"] == 600
@@ -345,14 +380,14 @@ def test_inspect_answers_in_json(file: Path, capsys: pytest.CaptureFixture[str])
     assert sorted(e["episode"] for e in answer["episodes"]) == list(range(10))
 
 
-def test_a_page_of_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pictures(blank=2).save(tmp_path / "pictures.npz")
-    Inspect(str(tmp_path / "pictures.npz"), page=tmp_path / "page.html").run()
-    assert "pictures" in capsys.readouterr().out
+def test_a_page_with_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images(blank=2).save(tmp_path / "images.npz")
+    Inspect(str(tmp_path / "images.npz"), page=tmp_path / "page.html").run()
+    assert "pixels" in capsys.readouterr().out
     assert "mean grey" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
-def test_nothing_is_overwritten_and_a_page_is_html(file: Path) -> None:
+def test_pages_are_html_and_not_overwritten(file: Path) -> None:
     file.with_name("there.html").touch()
     with pytest.raises(InvalidFile, match="not overwritten"):
         Inspect(str(file), page=file.with_name("there.html")).run()

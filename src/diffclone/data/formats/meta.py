@@ -18,7 +18,7 @@ def parse_meta(source: str | Path, text: Any) -> dict[str, Any]:
         raise InvalidData(f"{source}: meta has {len(text)} characters; at most {MAX_CHARACTERS} are read.")
     try:
         meta = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidData(f"{source}: meta is not JSON ({error}).") from None
     if not isinstance(meta, dict):
         raise InvalidData(f"{source}: meta must be a JSON object; it is {json.dumps(meta)[:40]}.")
