@@ -114,7 +114,7 @@ def test_members_are_different(name: str) -> None:
 @pytest.mark.parametrize(("name", "field"), STACKABLE)
 def test_a_member_that_is_nan_by_its_settings_leaves_the_others(name: str, field: str) -> None:
     sound, poisoned = (fit64(EVERY[name], (0, 1), {field: [first, 1.0]}) for first in (2.0, float("nan")))
-    assert poisoned.diverged == [0, 1]
+    assert poisoned.policy.diverged == [0, 1]
     assert torch.equal(rows(poisoned.trained.net)[2:], rows(sound.trained.net)[2:])
 
 
@@ -135,7 +135,7 @@ def test_a_member_that_is_nan_from_the_start_leaves_the_others(name: str, monkey
         with monkeypatch.context() as patch:
             patch.setattr(type(model), "init", poisoned_init)
             poisoned = fit64(method, (0, 1))
-        assert poisoned.diverged == [0]
+        assert poisoned.policy.diverged == [0]
         assert torch.equal(every_row(poisoned)[1], sound[1])
 
 

@@ -19,7 +19,6 @@ from diffclone.nn import Denoiser
 from diffclone.nn.diffusion import Box, Diffusion, Sampler, sigmoid_betas, visited
 from diffclone.rng import Rng
 from diffclone.training.loop import train_part
-from diffclone.training.members import Stack
 from diffclone.training.session import Session
 from diffclone.training.step import Dataset
 
@@ -146,8 +145,8 @@ def test_sampling_recovers_what_was_learned() -> None:
     x = Rng([7])["x"].normal(4000, 1)[0]
     obs, act = 0.5 + 0.5 * x, -1 + 0.25 * x
     guide = DiffusionGuide(training=Training(updates=1000, lr=3e-3), width=32, conditioning="sinusoidal")
-    stack, session = Stack((0,), {}), Session(Dataset(obs, act), Dims(1, 1), {})
-    run = train_part("guide", guide, stack, session)
+    session = Session(Dataset(obs, act), Dims(1, 1), {})
+    run = train_part("guide", guide, (0,), session, {})
     try:
         while True:
             next(run)

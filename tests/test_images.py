@@ -1,5 +1,6 @@
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,10 @@ def make_demos() -> Demonstrations:
 DEMOS = make_demos()
 
 
-def fit64(method: Method[Any], seeds: tuple[int, ...], demos: Demonstrations = DEMOS, **more: Any) -> Fitted:
-    return fit_with_options(method, demos, FitOptions(seeds=seeds, dtype=torch.float64, device="cpu", **more))
+def fit64(
+    method: Method[Any], seeds: tuple[int, ...], progress: Callable[[Progress], None] = lambda now: None, **more: Any
+) -> Fitted:
+    return fit_with_options(method, DEMOS, FitOptions(seeds=seeds, dtype=torch.float64, device="cpu", **more), progress)
 
 
 def rows(fitted: Fitted) -> Tensor:
@@ -182,7 +185,7 @@ def test_the_encoders_loss_by_hand() -> None:
 def test_features_are_few_and_bounded_and_each_members_own() -> None:
     weights = ENCODER.init(Dims(SIZE, 2), double(0, 1)["init"])
     obs = torch.tensor(DEMOS.obs, dtype=torch.float64)
-    features = ENCODER.encode_all(weights, obs)
+    features = ENCODER.encode(weights, obs)
     assert features.shape == (2, 60, 5)
     assert features.abs().max() < 1
     assert not torch.allclose(features[0], features[1])

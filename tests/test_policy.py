@@ -70,7 +70,7 @@ def test_members_may_see_different_things(policy: Policy) -> None:
 
 @pytest.mark.parametrize("shape", [(), (2, 4, 3), (3, 2, 4, 3)])
 def test_shapes_that_do_not_fit_are_named(policy: Policy, shape: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidData, match=r"observations of shape \(.*\) do not fit.* with 3 members"):
+    with pytest.raises(InvalidData, match=r"observations have shape \(.*\).*expected.* with 3 members"):
         policy(np.zeros(shape))
 
 
@@ -210,7 +210,7 @@ def test_damaged_weights_are_named(saved: Path, keep: int) -> None:
 def test_a_config_of_other_weights_names_both_shapes(saved: Path) -> None:
     method = json.loads((saved / "config.json").read_text())["method"]
     change_config(saved, method=method | {"network": method["network"] | {"width": 17}})
-    with pytest.raises(InvalidFile, match=r"asks for net\.\S+ of shape \(.*17.*\), model\.safetensors has \(.*16.*\)"):
+    with pytest.raises(InvalidFile, match=r"requires net\.\S+ of shape \(.*17.*\); model\.safetensors has \(.*16.*\)"):
         Policy.load(saved)
 
 
@@ -219,7 +219,7 @@ def test_a_config_of_other_weights_names_both_shapes(saved: Path) -> None:
 )
 def test_a_config_of_other_sizes_is_refused(saved: Path, changes: dict[str, Any]) -> None:
     change_config(saved, **changes)
-    with pytest.raises(InvalidFile, match=r"config\.json asks for .* of shape .*, model\.safetensors has"):
+    with pytest.raises(InvalidFile, match=r"config\.json requires .* of shape .*; model\.safetensors has"):
         Policy.load(saved)
 
 
@@ -406,20 +406,20 @@ def test_a_whole_number_may_stand_for_a_fraction() -> None:
 @pytest.mark.parametrize(
     ("name", "wrong", "message"),
     [
-        ("diffusion-policy", {"width": 8}, "width cannot be changed in a trained DiffusionPolicy; what can: sampler,"),
+        ("diffusion-policy", {"width": 8}, "width cannot be changed in a trained DiffusionPolicy; these can: sampler,"),
         ("diffusion-policy", {"calls": 3, "steps": 9}, "steps cannot be changed.*sampler, calls, extra, within_box"),
         ("diffusion-policy", {"cals": 3}, "cals cannot be changed"),
-        ("diffusion-policy", {"calls": "3"}, "calls is 5, and cannot become '3', which is no int"),
-        ("diffusion-policy", {"calls": 3.0}, "calls is 5, and cannot become 3.0, which is no int"),
-        ("diffusion-policy", {"calls": True}, "calls is 5, and cannot become True, which is no int"),
-        ("diffusion-policy", {"within_box": 1}, "within_box is True, and cannot become 1, which is no bool"),
+        ("diffusion-policy", {"calls": "3"}, "calls is 5; '3' is not of type int"),
+        ("diffusion-policy", {"calls": 3.0}, "calls is 5; 3.0 is not of type int"),
+        ("diffusion-policy", {"calls": True}, "calls is 5; True is not of type int"),
+        ("diffusion-policy", {"within_box": 1}, "within_box is True; 1 is not of type bool"),
         ("diffusion-policy", {"calls": 0}, "calls within 1 … steps"),
         ("diffusion-policy", {"calls": 51}, "51 of 50"),
-        ("ibc", {"counter_examples": 3}, "counter_examples cannot .*what can: samples, iterations, noise, shrink"),
-        ("ibc", {"noise": "small"}, "noise is 0.33, and cannot become 'small', which is no float"),
+        ("ibc", {"counter_examples": 3}, "counter_examples cannot .*these can: samples, iterations, noise, shrink"),
+        ("ibc", {"noise": "small"}, "noise is 0.33; 'small' is not of type float"),
         ("ibc", {"samples": 0}, "must be at least 1"),
-        ("ibc-langevin", {"walk": 3}, "walk is Langevin.*cannot become 3, which is no Langevin"),
-        ("bc", {"network": 3}, "network cannot be changed in a trained BC; what can: nothing"),
+        ("ibc-langevin", {"walk": 3}, "walk is Langevin.*; 3 is not of type Langevin"),
+        ("bc", {"network": 3}, "network cannot be changed in a trained BC; these can: none"),
     ],
 )
 def test_what_cannot_be_changed_is_named(name: str, wrong: dict[str, Any], message: str) -> None:
@@ -448,3 +448,18 @@ def test_a_monitor_travels_with_its_policy(tmp_path: Path) -> None:
     assert np.array_equal(ours.both, theirs.both)
     assert theirs.alarm is not None
     assert again.monitor(100 * OBS[0], ACT[0]).alarm.both  # pyright: ignore[reportOptionalMemberAccess]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "message"),
+    [
+        ([-1.0], [1.0], r"two rows of 2 numbers, .* they are \[-1.0\] and \[1.0\]"),
+        ([-1.0, 1.0], [1.0, -1.0], r"none of the first above the second; they are \[-1.0, 1.0\] and \[1.0, -1.0\]"),
+        (-1.0, 1.0, r"they are -1.0 and 1.0"),
+        ([-1.0, float("nan")], [1.0, 1.0], r"they are \[-1.0, nan\]"),
+    ],
+)
+def test_action_bounds_that_do_not_fit_are_refused(low: Any, high: Any, message: str) -> None:
+    policy = fit(BC(training=replace(BRIEF, updates=1), network=Network(width=4, depth=1)), DEMOS, device="cpu")
+    with pytest.raises(InvalidData, match=message):
+        replace(policy, bounds=(torch.tensor(low), torch.tensor(high)))

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training, fit
-from diffclone.errors import InvalidFile, InvalidSettings
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Policy, Training, fit
+from diffclone.errors import DiffcloneWarning, InvalidFile, InvalidSettings
 from diffclone.fit import Diverged, FitOptions, fit_with_options
 from diffclone.model import Dims, Method
 from diffclone.nn import MLP
@@ -291,11 +291,14 @@ def test_a_matrix_holds_a_nets_weights() -> None:
     assert torch.equal(to_matrix(from_matrix(net, matrix)), matrix)
 
 
-def test_a_member_that_diverged_is_reported() -> None:
-    options = FitOptions(seeds=(0, 1), vary={"coefficient": [1.0, float("nan")]}, device="cpu")
-    fitted = fit_with_options(GUIDED, DEMOS, options)
-    assert fitted.diverged == [2, 3]
-    assert np.isfinite(fitted.policy[0](DEMOS.obs)).all()
+def test_members_that_diverge_are_warned_about_marked_and_saved(tmp_path: Path) -> None:
+    with pytest.warns(DiffcloneWarning, match=r"2 of 4 members diverged .*: seed 0, coefficient nan; seed 1, coeff"):
+        policy = fit(GUIDED, DEMOS, seeds=(0, 1), vary={"coefficient": [1.0, float("nan")]}, device="cpu")
+    assert policy.diverged == [2, 3]
+    assert np.isfinite(policy[0](DEMOS.obs)).all()
+    assert policy.choose([1, 3]).diverged == [1]
+    policy.save(tmp_path / "policy")
+    assert Policy.load(tmp_path / "policy").diverged == [2, 3]
 
 
 def test_nothing_but_diverged_members_is_an_error() -> None:

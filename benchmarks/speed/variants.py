@@ -136,7 +136,7 @@ def full_maze(
     method = cast(DBC, with_updates(method, method.training.updates // shorten))
     _, session = prepare_session(TASKS["maze"].demonstrations(), method.normalisation, device, torch.float32)
     session = replace(session, precision=precision)
-    fixed = run_stage(train_part("guide", guide, Stack((0,), {}), session), progress)
+    fixed = run_stage(train_part("guide", guide, (0,), session, {}), progress)
     guide_done = time.monotonic()
     run_stage(train_stage("policy", method, Stack(FULL_SEEDS, {}), {"guide": fixed}, session), progress)
     ended = time.monotonic()

@@ -1,6 +1,7 @@
 """`fit`: train a method on demonstrations and return a policy."""
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Any, final
 import torch
 
 from diffclone.data import Demonstrations
-from diffclone.errors import DiffcloneError, InvalidSettings
+from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidSettings
 from diffclone.model import Method
 from diffclone.policy import Policy
 from diffclone.settings import to_dict
 from diffclone.training import Precision, Progress, Stack, train
 from diffclone.training.checkpoint import GuideCache
+from diffclone.training.guide import TrainedGuide
 from diffclone.training.loop import Trained
 from diffclone.training.session import describe_data, normalise_demonstrations, prepare_session
 
@@ -57,8 +59,6 @@ class Fitted:
 
     policy: Policy
     trained: Trained
-    diverged: list[int]
-    """Members with weights that are not finite. Other members are not affected by them."""
     seconds: float
 
 
@@ -98,7 +98,16 @@ def fit(
         checkpoints=checkpoints,
         cache=cache,
     )
-    return fit_with_options(method, demos, options, progress).policy
+    policy = fit_with_options(method, demos, options, progress).policy
+    if policy.diverged:
+        names = "; ".join(", ".join(f"{k} {v:g}" for k, v in policy.members[m].items()) for m in policy.diverged)
+        warnings.warn(
+            f"{len(policy.diverged)} of {len(policy)} members diverged (NaN weights): {names}. They are listed in "
+            "policy.diverged. Try a smaller learning rate.",
+            DiffcloneWarning,
+            stacklevel=2,
+        )
+    return policy
 
 
 def fit_with_options(
@@ -107,7 +116,7 @@ def fit_with_options(
     options: FitOptions,
     progress: OnProgress = lambda progress: None,
 ) -> Fitted:
-    """Do what `fit` does; also return the weights of the parts, the diverged members and the time taken."""
+    """Do what `fit` does, without a warning; also return the weights of the parts and the time taken."""
     begun = time.monotonic()
     device = choose_device(options.device)
     stack = Stack.of(method, options.seeds, options.vary)
@@ -143,8 +152,10 @@ def fit_with_options(
         stack.members,
         None if bounds is None else (torch.tensor(bounds[0]).to(device), torch.tensor(bounds[1]).to(device)),
         describe_data(demos),
+        guide=TrainedGuide(method, normaliser, lambda: trained.parts) if "guide" in trained.parts else None,
+        diverged=diverged,
     )
-    return Fitted(policy, trained, diverged, time.monotonic() - begun)
+    return Fitted(policy, trained, time.monotonic() - begun)
 
 
 def choose_device(name: str) -> torch.device:

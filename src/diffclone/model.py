@@ -1,10 +1,12 @@
 """What everything learnable is: a frozen value of settings that can make weights and say how wrong they are."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Generic, Literal, TypeAlias, TypeVar, final
 
+import torch
 from torch import Tensor, nn
 
 from diffclone.errors import InvalidSettings
@@ -126,8 +128,19 @@ class Model(ABC, Generic[W]):
         return True
 
     def needs(self) -> Mapping[str, "Model[Any]"]:
-        """Other models whose weights `loss` receives by these names, in the order in which they are trained."""
+        """Return the parts of this model: other models whose weights `loss` receives by these names.
+
+        They are trained in this order. A part may need parts itself; their names are then joined by a dot, as in
+        "guide.encoder".
+        """
         return {}
+
+    def part_obs(self, name: str, obs: Tensor, parts: Parts) -> Tensor:
+        """Return the observations that the part `name` receives, given `obs` and the weights of the parts before it.
+
+        By default every part receives `obs` itself.
+        """
+        return obs
 
     @abstractmethod
     def init(self, dims: Dims, rng: Rng) -> W:
@@ -136,6 +149,29 @@ class Model(ABC, Generic[W]):
     @abstractmethod
     def loss(self, weights: W, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """How wrong the weights are on a batch."""
+
+
+def nested_parts(parts: Parts, name: str) -> dict[str, nn.Module]:
+    """Return the parts of the part `name`, by the names that it uses itself."""
+    return {key.removeprefix(f"{name}."): net for key, net in parts.items() if key.startswith(f"{name}.")}
+
+
+def init_parts(model: Model[Any], dims: Dims, rng: Rng) -> dict[str, nn.Module]:
+    """Return fresh weights of everything that a model needs, nested parts included."""
+    parts: dict[str, nn.Module] = {}
+    for name, part in model.needs().items():
+        own = part_dims(model, name, dims, parts)
+        parts |= {f"{name}.{key}": net for key, net in init_parts(part, own, rng[name]).items()}
+        parts[name] = part.init(own, rng[name]["init"])
+    return parts
+
+
+def part_dims(model: Model[Any], name: str, dims: Dims, parts: Parts) -> Dims:
+    """Return the sizes that the part `name` is made for."""
+    first = next((p for net in parts.values() for p in net.parameters()), torch.zeros(()))
+    with torch.no_grad():
+        obs = model.part_obs(name, first.new_zeros(1, 1, dims.obs), parts)
+    return replace(dims, obs=obs.shape[-1])
 
 
 @dataclass(frozen=True)
@@ -148,7 +184,17 @@ class Guide(Model[W]):
 
     @abstractmethod
     def cost(self, weights: W, obs: Obs, act: Act, draw: Any) -> Costs:
-        """One number a pair."""
+        """Return one number per pair.
+
+        A guide that needs parts has one more parameter, `parts`, with their weights.
+        """
+
+
+def bind_cost(guide: Guide[Any], name: str, parts: Parts) -> Callable[[Obs, Act, Any], Costs]:
+    """Return the guide's cost as a function of (obs, act, draw), with the weights of `parts`."""
+    cost: Any = guide.cost
+    own = nested_parts(parts, name)
+    return partial(cost, parts[name], parts=own) if own else partial(cost, parts[name])
 
 
 @dataclass(frozen=True)

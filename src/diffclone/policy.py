@@ -1,4 +1,4 @@
-"""A trained method that acts: observations of the world in, actions of the world out."""
+"""A trained method that acts: it maps raw observations to raw actions."""
 
 import copy
 import dataclasses
@@ -23,12 +23,13 @@ from diffclone.model import Dims, Method
 from diffclone.records import versions
 from diffclone.rng import Rng
 from diffclone.settings import from_dict, to_dict
+from diffclone.training.guide import TrainedGuide
 from diffclone.training.members import Member, from_matrix, to_matrix
 
 Array = TypeVar("Array", Tensor, npt.NDArray[Any])
 
 FORMAT = 1
-"""Of the folder that `save` writes."""
+"""Version of the folder that `save` writes."""
 
 
 @final
@@ -41,6 +42,7 @@ class Config:
     observation_size: int
     action_size: int
     data: Mapping[str, Any]
+    diverged: tuple[int, ...] = ()
     sha256: str | None = None
     """The hash of model.safetensors."""
 
@@ -70,23 +72,37 @@ class Config:
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Policy:
-    """One member, or several that answer together. `policy[i]` is member i alone."""
+    """One member, or several that act together. `policy[i]` is member i alone."""
 
     method: Method[Any]
-    """Its settings."""
+    """The settings."""
     net: nn.Module
-    """Its weights, one set a member."""
+    """The weights, one set per member."""
     normaliser: Normaliser
     members: Sequence[Member]
-    """What tells the members apart."""
+    """The seed of each member, and its values of the fields that vary."""
     bounds: tuple[Tensor, Tensor] | None = None
-    """Lowest and highest action; answers are cut to them."""
+    """Lowest and highest action. Actions are clipped to them."""
     data: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What it was trained on."""
+    """Describes the demonstrations it was trained on."""
     guard: Monitor | None = None
-    """Tells how unlike the demonstrations an observation and an action are, where it was calibrated."""
+    """The monitor, if one was calibrated."""
+    guide: TrainedGuide | None = None
+    """The trained guide, if the method has one. `fit` and `Run.policy` set it; `save` does not write it."""
+    diverged: Sequence[int] = ()
+    """Members whose weights are not finite."""
     calls: Iterator[int] = field(default_factory=count)
-    """How often it was asked: a method that samples draws anew each time, the same numbers from the same beginning."""
+    """Numbers the calls: a method that samples draws new numbers in each call, and the same ones in each program."""
+
+    def __post_init__(self) -> None:
+        if self.bounds is None:
+            return
+        low, high = self.bounds
+        if not low.shape == high.shape == self.normaliser.act_mean.shape or not bool((low <= high).all()):
+            raise InvalidData(
+                f"action bounds must be two rows of {len(self.normaliser.act_mean)} numbers, none of the first above "
+                f"the second; they are {low.tolist()} and {high.tolist()}."
+            )
 
     @property
     def dims(self) -> Dims:
@@ -95,7 +111,7 @@ class Policy:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.net.parameters()).device
 
     def __len__(self) -> int:
@@ -107,76 +123,81 @@ class Policy:
         return self.choose([member % len(self)])
 
     def choose(self, members: Sequence[int]) -> "Policy":
-        """Some of the members, as a policy of their own."""
+        """Return a policy with some of the members."""
         matrix = to_matrix(self.net)[list(members)]
         net = self.method.init(self.dims, Rng([0], dtype=matrix.dtype)["init"]).to(matrix.device)
-        chosen = [self.members[m] for m in members]
-        known = (self.normaliser, chosen, self.bounds, self.data, self.guard)
-        return Policy(self.method, from_matrix(net, matrix), *known)
+        return dataclasses.replace(
+            self,
+            net=from_matrix(net, matrix),
+            members=[self.members[m] for m in members],
+            guide=None if self.guide is None else self.guide.choose(members),
+            diverged=[k for k, m in enumerate(members) if m in self.diverged],
+            calls=count(),
+        )
 
     def to(self, device: torch.device | str) -> "Policy":
         """Return the policy on another device; itself if it is there already."""
         if torch.device(device) == self.device:
             return self
-        net, normaliser = copy.deepcopy(self.net).to(device), self.normaliser
-        bounds = None if self.bounds is None else (self.bounds[0].to(device), self.bounds[1].to(device))
+        normaliser = self.normaliser.to(device, self.normaliser.obs_mean.dtype)
         return dataclasses.replace(
-            self, net=net, normaliser=normaliser.to(device, normaliser.obs_mean.dtype), bounds=bounds, calls=count()
+            self,
+            net=copy.deepcopy(self.net).to(device),
+            normaliser=normaliser,
+            bounds=None if self.bounds is None else (self.bounds[0].to(device), self.bounds[1].to(device)),
+            guide=None if self.guide is None else self.guide.to(normaliser),
+            calls=count(),
         )
 
     def acting(self, **settings: Any) -> "Policy":
-        """The same weights with other settings of how it acts, e.g. `sampler="ddim", calls=10`."""
+        """Return the policy with other settings of how it acts, e.g. `sampler="ddim", calls=10`, and equal weights."""
         allowed = [f.name for f in dataclasses.fields(self.method) if f.metadata.get("acting")]
         if unknown := sorted(set(settings) - set(allowed)):
             raise InvalidSettings(
                 f"{', '.join(unknown)} cannot be changed in a trained {type(self.method).__name__}; "
-                f"what can: {', '.join(allowed) or 'nothing'}."
+                f"these can: {', '.join(allowed) or 'none'}."
             )
         for name, value in settings.items():
             now = getattr(self.method, name)
             if type(value) is not type(now) and not (type(now) is float and type(value) is int):
-                raise InvalidSettings(
-                    f"{name} is {now!r}, and cannot become {value!r}, which is no {type(now).__name__}."
-                )
+                raise InvalidSettings(f"{name} is {now!r}; {value!r} is not of type {type(now).__name__}.")
             settings[name] = type(now)(value) if type(now) is float else value
-        method = dataclasses.replace(self.method, **settings)
-        return Policy(method, self.net, self.normaliser, self.members, self.bounds, self.data, self.guard)
+        return dataclasses.replace(self, method=dataclasses.replace(self.method, **settings), calls=count())
 
     def __call__(self, obs: Array) -> Array:
-        """Act. An observation (size) gives an action, a batch (batch, size) gives a batch.
+        """Return an action for an observation (size), or a batch of actions for a batch (batch, size).
 
-        Several members give an action each, with members leading; they may be given (members, batch, size).
-        NumPy in, NumPy out; torch in, torch out.
+        Several members return one action each, with the member axis first; they also take (members, batch, size).
+        NumPy arrays return NumPy arrays, torch tensors return torch tensors.
         """
         x = (obs if isinstance(obs, Tensor) else torch.tensor(np.asarray(obs))).to(
             self.device, self.normaliser.obs_mean.dtype
         )
         if not 1 <= x.dim() <= 3 or (x.dim() == 3 and x.shape[0] != len(self)):
             raise InvalidData(
-                f"observations of shape {tuple(x.shape)} do not fit: give (size), (batch, size) "
+                f"observations have shape {tuple(x.shape)}; expected (size), (batch, size) "
                 f"or (members, batch, size) with {len(self)} members."
             )
         act = self.act(x.reshape((1,) * (3 - x.dim()) + x.shape), next(self.calls))
         act = act[:, 0] if x.dim() == 1 else act
         act = act[0] if len(self) == 1 and x.dim() < 3 else act
-        answer: Any = act if isinstance(obs, Tensor) else act.cpu().numpy()
-        return answer
+        result: Any = act if isinstance(obs, Tensor) else act.cpu().numpy()
+        return result
 
     def act(self, obs: Tensor, call: int) -> Tensor:
-        """(members or 1, batch, size) to (members, batch, size), in the world's numbers.
+        """Map raw observations (members or 1, batch, size) to raw actions (members, batch, size).
 
-        What a method draws is a function of a member's seed, the call and the row, so a member plays the same alone.
+        Random numbers depend only on a member's seed, the call and the row: a member acts the same alone.
         """
         seeds = [int(member["seed"]) for member in self.members]
         rng = Rng(seeds, device=self.device, dtype=self.normaliser.obs_mean.dtype, path=f"act {call}")
         with torch.no_grad():
-            seen = self.normaliser.normalise_obs(obs).expand(len(self), -1, -1)
-            chosen = self.method.act(self.net, seen, rng)
-            act = self.normaliser.restore_act(chosen)
+            normalised = self.normaliser.normalise_obs(obs).expand(len(self), -1, -1)
+            act = self.normaliser.restore_act(self.method.act(self.net, normalised, rng))
         return act if self.bounds is None else act.clamp(*self.bounds)
 
     def monitor(self, obs: npt.NDArray[Any], action: npt.NDArray[Any]) -> Score:
-        """How unlike the demonstrations these are: state and action apart, and whether that is an alarm."""
+        """Return how far the pair is from the demonstrations, for state and action, and whether that is an alarm."""
         if self.guard is None:
             raise InvalidSettings("this policy has no calibrated monitor. Make one with: diffclone calibrate RUN.")
         return self.guard.score(obs, action)
@@ -188,18 +209,17 @@ class Policy:
         episode_start: npt.NDArray[np.bool_] | None = None,
         deterministic: bool = True,  # noqa: FBT001, FBT002 (Stable-Baselines3's signature)
     ) -> tuple[npt.NDArray[Any], None]:
-        """As Stable-Baselines3 has it, so that its tools can use a policy."""
+        """Return (action, None), with the signature of Stable-Baselines3, so that its tools can use the policy."""
         del state, episode_start, deterministic
         if len(self) != 1:
             raise InvalidData(f"this policy has {len(self)} members; choose one: policy[0].predict(…).")
         return self(observation), None
 
     def save(self, folder: str | Path, *, half: bool = False) -> None:
-        """Write `config.json`, `model.safetensors` and a card, `README.md`, into a new or empty folder.
+        """Write `config.json`, `model.safetensors` and a model card, `README.md`, into a new or empty folder.
 
-        Half precision halves the file; weights are rounded to about three digits, and single again once loaded.
+        With `half`, weights are stored in half precision, rounded to about three digits, and are loaded as float32.
         """
-        folder = Path(folder)
         tensors = {f"net.{name}": t.half() if half else t for name, t in self.net.state_dict().items()}
         tensors |= {f"normaliser.{name}": t for name, t in self.normaliser.tensors().items()}
         if self.bounds is not None:
@@ -211,10 +231,12 @@ class Policy:
             "observation_size": self.dims.obs,
             "action_size": self.dims.act,
             "action_bounds": None if self.bounds is None else [edge.tolist() for edge in self.bounds],
+            "diverged": list(self.diverged),
             "data": self.data,
             "versions": versions(),
         }
-        with create_path(folder, allow_empty_folder=True) as temporary:
+        # The folder appears only once all files are complete.
+        with create_path(Path(folder), allow_empty_folder=True) as temporary:
             write_tensors(temporary / "model.safetensors", tensors, {"format": FORMAT})
             config["sha256"] = digest(temporary / "model.safetensors")
             write_json(temporary / "config.json", config)
@@ -224,7 +246,7 @@ class Policy:
 
     @classmethod
     def load(cls, folder: str | Path, *, device: torch.device | str = "cpu") -> "Policy":
-        """Read what `save` wrote; a mismatch names both sides."""
+        """Read a folder that `save` wrote."""
         folder = Path(folder)
         config = Config.read(folder / "config.json")
         method: Method[Any] = config.method
@@ -232,7 +254,7 @@ class Policy:
         if (found := digest(folder / "model.safetensors")) != (config.sha256 or found):
             raise InvalidFile(
                 f"{folder}: model.safetensors has hash {found[:12]}…, config.json says {(config.sha256 or '')[:12]}…: "
-                "the two are not of one policy, or one was changed. Copy the folder again."
+                "the two files belong to different policies, or one was changed. Copy the folder again."
             )
         sizes, members = {"obs": config.observation_size, "act": config.action_size}, config.members
         needs = [("obs", "mean"), ("obs", "std"), ("act", "mean"), ("act", "std"), ("act", "low"), ("act", "high")]
@@ -241,7 +263,7 @@ class Policy:
             wanted["normaliser.obs_limit"] = torch.Size([])
         if "bounds.low" in tensors or "bounds.high" in tensors:
             wanted |= {f"bounds.{edge}": torch.Size([sizes["act"]]) for edge in ("low", "high")}
-        _check(folder, tensors, wanted)
+        _check_shapes(folder, tensors, wanted)
         prefix = "normaliser."
         normaliser = Normaliser(**{n.removeprefix(prefix): tensors[n] for n in wanted if n.startswith(prefix)})
         dtype = normaliser.obs_mean.dtype
@@ -251,29 +273,36 @@ class Policy:
             reason = str(error).split("\n")[0] or "out of memory"
             raise InvalidFile(f"{folder}: the networks of config.json cannot be made ({reason}).") from None
         wanted |= {f"net.{name}": t.shape for name, t in net.state_dict().items()}
-        _check(folder, tensors, wanted)
+        _check_shapes(folder, tensors, wanted)
         if unknown := sorted(set(tensors) - set(wanted)):
             raise InvalidFile(f"{folder}: model.safetensors has {unknown[0]}, which config.json does not ask for.")
         net.load_state_dict({n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")})
         low, high = tensors.get("bounds.low"), tensors.get("bounds.high")
-        bounds = None if low is None or high is None else (low.to(device), high.to(device))
         normaliser = normaliser.to(device, dtype)
-        guard = Monitor.load(folder, method, normaliser) if (folder / CALIBRATION).exists() else None
-        return cls(method, net.to(device), normaliser, list(members), bounds, dict(config.data), guard)
+        return cls(
+            method,
+            net.to(device),
+            normaliser,
+            list(members),
+            None if low is None or high is None else (low.to(device), high.to(device)),
+            dict(config.data),
+            Monitor.load(folder, method, normaliser) if (folder / CALIBRATION).exists() else None,
+            diverged=list(config.diverged),
+        )
 
     save_pretrained = save
     from_pretrained = load
 
     def __repr__(self) -> str:
-        seeds = f"{len(self)} member{'s' * (len(self) != 1)}"
-        return f"Policy({type(self.method).__name__}, {seeds}, obs {self.dims.obs}, act {self.dims.act})"
+        members = f"{len(self)} member{'s' * (len(self) != 1)}"
+        return f"Policy({type(self.method).__name__}, {members}, obs {self.dims.obs}, act {self.dims.act})"
 
 
-def _check(folder: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, torch.Size]) -> None:
+def _check_shapes(folder: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, torch.Size]) -> None:
     for name, shape in expected.items():
         found = tensors[name].shape if name in tensors else None
         if found != shape:
             raise InvalidFile(
-                f"{folder}: config.json asks for {name} of shape {tuple(shape)}, model.safetensors has "
+                f"{folder}: config.json requires {name} of shape {tuple(shape)}; model.safetensors has "
                 f"{'none' if found is None else tuple(found)}."
             )

@@ -25,7 +25,7 @@ from torch import Tensor
 from diffclone.errors import InvalidSettings
 from diffclone.guides.diffusion import DiffusionGuide
 from diffclone.methods.bc import imitation_loss
-from diffclone.model import Batch, Dims, Guide, Losses, Method, Model, Parts, Training, stackable
+from diffclone.model import Batch, Dims, Guide, Losses, Method, Model, Parts, Training, bind_cost, stackable
 from diffclone.nn import Network, PolicyNet, policy_net
 from diffclone.nn.encoder import Encoder, EncoderNet
 from diffclone.rng import Rng
@@ -66,12 +66,6 @@ class DBC(Method[PolicyNet]):
                 "an auto coefficient balances the guide against L_BC, whose weight is 0; give a number."
             )
 
-        if self.encoder is not None and self.guide.trained == "alongside":
-            raise InvalidSettings(
-                f"{type(self.guide).__name__} learns alongside the policy, from observations as they are; "
-                "an encoder goes with guides that are trained before."
-            )
-
     @property
     def compilable(self) -> bool:
         """Balanced gradients are not: PyTorch 2.11 compiles them to something else (tests/test_device.py)."""
@@ -97,20 +91,21 @@ class DBC(Method[PolicyNet]):
         π_judged, π_away = judged[..., : a.shape[-2], :], judged[..., a.shape[-2] :, :]
 
         bc = imitation_loss(imitated, a)
-        f = self.features(s, parts)
+        f, cost = self.part_obs("guide", s, parts), bind_cost(self.guide, "guide", parts)
         draw = self.guide.draw(s.shape[-2], Dims(f.shape[-1], a.shape[-1]), rng["guide"])
-        agent = self.guide.cost(parts["guide"], f, π_judged, draw)
-        expert = self.guide.cost(parts["guide"], f, a, draw)
+        agent, expert = cost(f, π_judged, draw), cost(f, a, draw)
         dm = self.excess(agent, expert)
         logs = {"L_BC": bc, "L_DM": dm, "L_agent": agent.mean(-1), "L_expert": expert.mean(-1)}
         if s_away is not None:
-            logs["L_away"] = self.guide.cost(parts["guide"], self.features(s_away, parts), π_away, draw).mean(-1)
+            logs["L_away"] = cost(self.part_obs("guide", s_away, parts), π_away, draw).mean(-1)
             dm = dm + self.away * logs["L_away"]
         return Losses(self.imitation * bc + λ * dm, logs, imitated=π)
 
-    def features(self, obs: Obs, parts: Parts) -> Tensor:
-        """What the guide sees."""
-        return obs if self.encoder is None else self.encoder.encode(cast(EncoderNet, parts["encoder"]), obs)
+    def part_obs(self, name: str, obs: Tensor, parts: Parts) -> Tensor:
+        """Return the encoder's features for the guide, and `obs` for the encoder."""
+        if name != "guide" or self.encoder is None:
+            return obs
+        return self.encoder.encode(cast(EncoderNet, parts["encoder"]), obs)
 
     def excess(self, agent: Costs, expert: Costs) -> Scalars:
         """L_DM from the costs of a batch."""

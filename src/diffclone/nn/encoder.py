@@ -20,9 +20,6 @@ from diffclone.nn.images import PictureNet, check_size, pool
 from diffclone.rng import Rng
 from diffclone.shapes import Obs
 
-ROWS = 256
-"""Pictures encoded at once when all of the demonstrations are."""
-
 
 @final
 class EncoderNet(nn.Module):
@@ -81,8 +78,3 @@ class Encoder(Model[EncoderNet]):
     def encode(self, weights: EncoderNet, obs: Obs) -> Tensor:
         """F of each picture, (…, batch, k)."""
         return torch.tanh(weights.features(obs))
-
-    def encode_all(self, weights: EncoderNet, obs: Tensor) -> Tensor:
-        """F of all demonstrations, (members, steps, k)."""
-        with torch.no_grad():
-            return torch.cat([self.encode(weights, rows) for rows in obs.split(ROWS)], -2)

@@ -20,7 +20,7 @@ from diffclone.nn.diffusion import Diffusion
 from diffclone.rng import Rng
 from diffclone.settings import to_dict
 from diffclone.shapes import Floats
-from diffclone.training import Progress, Stack
+from diffclone.training import Progress
 from diffclone.training.checkpoint import GuideCache
 from diffclone.training.loop import train_part
 from diffclone.training.session import prepare_session
@@ -74,7 +74,7 @@ def pairs(
     """Observations and actions in the world's numbers, after the guide is trained."""
     normaliser, session = prepare_session(demos, "z-score", device, torch.float32)
     dims = session.dims
-    weights = yield from train_part("guide", guide, Stack((seed,), {}), replace(session, cache=cache))
+    weights = yield from train_part("guide", guide, (seed,), replace(session, cache=cache), {})
     if not all(parameter.isfinite().all() for parameter in weights.parameters()):
         raise Diverged("training of the guide diverged: its weights are not finite. Try a smaller learning rate.")
 

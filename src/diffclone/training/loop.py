@@ -3,22 +3,25 @@
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from diffclone.model import Model
-from diffclone.nn.encoder import Encoder, EncoderNet
+from diffclone.errors import InvalidSettings
+from diffclone.model import Model, Parts
 from diffclone.rng import Rng
 from diffclone.settings import to_dict
 from diffclone.training.checkpoint import Checkpoint, part_identity
-from diffclone.training.members import Stack, from_matrix, to_matrix
+from diffclone.training.members import Stack, from_matrix, select_members, to_matrix
 from diffclone.training.session import Session
 from diffclone.training.shares import Shares
 from diffclone.training.step import BLOCK, Dataset
+
+ENCODED_ROWS = 256
+"""Rows of the demonstrations that a part's observations are computed for at once."""
 
 REPORTS = 400
 """Reports a stage: enough for a smooth curve, few enough to cost nothing."""
@@ -63,48 +66,70 @@ class Trained:
 
 
 def train(model: Model[Any], stack: Stack, session: Session) -> Generator[Progress, None, Trained]:
-    """Train the model's parts, then every member of the model."""
-    needed: dict[str, nn.Module] = {}
-    seen = session
+    """Train the parts of the model, then every member of the model."""
+    parts = yield from train_parts(model, stack.seeds, session)
+    # A part with one seed is shared by all members. Several are arranged along the member axis.
+    rows = [stack.seeds.index(seed) for seed in stack.member_seeds]
+    fixed = parts if len(stack.seeds) == 1 else {name: select_members(net, rows) for name, net in parts.items()}
+    net, alongside = yield from train_stage("policy", model, stack, fixed, session)
+    return Trained(net, {**fixed, **alongside})
+
+
+def train_parts(
+    model: Model[Any], seeds: tuple[int, ...], session: Session, prefix: str = ""
+) -> Generator[Progress, None, dict[str, nn.Module]]:
+    """Train everything that a model needs, one set of weights per seed, and return it by name."""
+    parts: dict[str, nn.Module] = {}
     for name, part in model.needs().items():
+        if part.trained == "alongside" and prefix:
+            raise InvalidSettings(
+                f"{type(part).__name__} is trained alongside a policy; it cannot be a part of {type(model).__name__}."
+            )
+        own = session_of_part(model, name, parts, session)
+        nested = yield from train_parts(part, seeds, own, f"{prefix}{name}.")
+        parts |= {f"{name}.{key}": net for key, net in nested.items()}
         if part.trained == "before":
-            needed[name] = yield from train_part(name, part, stack, seen)
-        if isinstance(part, Encoder):
-            seen = encoded(session, part, needed[name], stack)
-    net, alongside = yield from train_stage("policy", model, stack, needed, session)
-    return Trained(net, {**needed, **alongside})
+            parts[name] = yield from train_part(f"{prefix}{name}", part, seeds, own, nested)
+    return parts
 
 
-def encoded(session: Session, encoder: Encoder, weights: nn.Module, stack: Stack) -> Session:
-    """The same with features instead of observations, for the parts trained after an encoder."""
-    features = encoder.encode_all(cast(EncoderNet, weights), session.data.obs)[: len(stack.seeds)]
+def session_of_part(model: Model[Any], name: str, parts: Parts, session: Session) -> Session:
+    """Return the session with the observations that the part `name` receives."""
+    first, *rest = session.data.obs.split(ENCODED_ROWS, -2)
+    with torch.no_grad():
+        seen = model.part_obs(name, first, parts)
+        if seen is first:
+            return session
+        obs = torch.cat([seen, *(model.part_obs(name, rows, parts) for rows in rest)], -2)
+    before = {key: to_dict(part) for key, part in model.needs().items() if key in parts}
     return replace(
         session,
-        data=Dataset(features, session.data.act),
-        dims=replace(session.dims, obs=encoder.features),
-        about={**session.about, "encoder": to_dict(encoder)},
+        data=Dataset(obs, session.data.act),
+        dims=replace(session.dims, obs=obs.shape[-1]),
+        about={**session.about, **before},
     )
 
 
-def train_part(name: str, part: Model[Any], stack: Stack, session: Session) -> Generator[Progress, None, nn.Module]:
-    """One a seed, from the cache where it has them. Members that differ in other fields share it."""
+def train_part(
+    stage: str, part: Model[Any], seeds: tuple[int, ...], session: Session, nested: Parts
+) -> Generator[Progress, None, nn.Module]:
+    """Train a part once per seed, or take it from the cache."""
     net = part.init(session.dims, Rng([0], device=session.device, dtype=session.dtype)["init"])
     identity = part_identity(part, to_dict(part), session.about, net)
     rows: dict[int, Tensor] = {}
     if session.cache is not None:
-        found = {seed: session.cache.load(identity, seed) for seed in stack.seeds}
-        rows = {seed: row for seed, row in found.items() if row is not None}
-    if missing := tuple(seed for seed in stack.seeds if seed not in rows):
+        cached = {seed: session.cache.load(identity, seed) for seed in seeds}
+        rows = {seed: row for seed, row in cached.items() if row is not None}
+    if missing := tuple(seed for seed in seeds if seed not in rows):
+        chosen = [seeds.index(seed) for seed in missing]
         if session.data.obs.dim() == 3:
-            own = session.data.obs[[stack.seeds.index(seed) for seed in missing]]
-            session = replace(session, data=Dataset(own, session.data.act))
-        trained, _ = yield from train_stage(name, part, Stack(missing, {}), {}, session)
+            session = replace(session, data=Dataset(session.data.obs[chosen], session.data.act))
+        own = {name: select_members(net, chosen) for name, net in nested.items()}
+        trained, _ = yield from train_stage(stage, part, Stack(missing, {}), own, session)
         for seed, row in zip(missing, to_matrix(trained), strict=True):
             rows[seed] = row
             if session.cache is not None:
                 session.cache.save(identity, seed, row)
-    # One serves all members by broadcasting; several are laid out along the member axis.
-    seeds = stack.seeds if len(stack.seeds) == 1 else stack.member_seeds
     matrix = torch.stack([rows[seed].to(session.device, session.dtype) for seed in seeds])
     return from_matrix(net, matrix).requires_grad_(requires_grad=False)
 

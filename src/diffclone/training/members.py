@@ -1,5 +1,6 @@
 """Members: models that differ in their seed, or in a field marked stackable, and train as one stack."""
 
+import copy
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
@@ -62,6 +63,16 @@ class Stack:
     def share(self, spread: M, members: slice) -> M:
         """The same model with the numbers of some members."""
         return dataclasses.replace(spread, **{name: getattr(spread, name)[members] for name in self.vary})
+
+
+def select_members(net: Net, members: slice | Sequence[int]) -> Net:
+    """Return a copy with the weights of some members; a net with one set of weights is shared and returned as it is."""
+    if next(net.parameters()).shape[0] == 1:
+        return net
+    chosen = copy.deepcopy(net)
+    for parameter in chosen.parameters():
+        parameter.data = parameter.data[members]
+    return chosen
 
 
 def to_matrix(net: nn.Module) -> Tensor:

@@ -30,13 +30,14 @@ from diffclone.files import (
     write_tensors,
 )
 from diffclone.fit import FitOptions, OnProgress, choose_device, fit_with_options
-from diffclone.model import Dims, Method, Model, W
+from diffclone.model import Dims, Method, Model, Parts, W
 from diffclone.policy import Policy
 from diffclone.records import Record
 from diffclone.rng import Rng
 from diffclone.settings import differences, to_dict
 from diffclone.training import Progress, Stack
 from diffclone.training.episodes import RunEpisodes
+from diffclone.training.guide import TrainedGuide, parts_from_tensors
 from diffclone.training.session import describe_data
 
 
@@ -74,7 +75,16 @@ class Run:
             raise InvalidFile(
                 f"{self.folder} has not finished training. Give the same `diffclone train` again to continue it."
             )
-        return Policy.load(self.folder / "policy", device=device)
+        policy = Policy.load(self.folder / "policy", device=device)
+        files = {path.name.removesuffix(".safetensors"): path for path in (self.folder / "parts").glob("*.safetensors")}
+        if "guide" not in files:
+            return policy
+
+        def load() -> Parts:
+            tensors = {name: read_tensors(path)[0] for name, path in files.items()}
+            return parts_from_tensors(policy.method, policy.dims, tensors, str(self.folder / "parts"))
+
+        return replace(policy, guide=TrainedGuide(policy.method, policy.normaliser, load))
 
     def part(self, name: str, model: Model[W], dims: Dims, *, member: int) -> W:
         """The weights of something the method needed, as one member used them."""
@@ -166,7 +176,7 @@ def train_run(
         settings=settings,
         members=[dict(member) for member in fitted.policy.members],
         data=describe_data(demos),
-        results={"diverged": fitted.diverged, "precision": options.precision},
+        results={"diverged": list(fitted.policy.diverged), "precision": options.precision},
         device=device_name(fitted.policy),
         seconds=fitted.seconds,
         quick=quick,

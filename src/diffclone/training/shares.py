@@ -5,7 +5,6 @@ something else runs on the machine. Members have nothing to tell each other, so 
 A GPU has one share.
 """
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,9 +13,9 @@ from typing import Any, TypeVar, final
 import torch
 from torch import Tensor, nn
 
-from diffclone.model import Dims, Model
+from diffclone.model import Dims, Model, part_dims
 from diffclone.rng import Rng
-from diffclone.training.members import Stack, from_matrix
+from diffclone.training.members import Stack, from_matrix, select_members
 from diffclone.training.step import Dataset, Part, Precision, Updates
 
 T = TypeVar("T")
@@ -29,16 +28,6 @@ def cuts(members: int, shares: int) -> list[slice]:
     """`members` in as many parts as equal as can be."""
     ends = [members * (k + 1) // shares for k in range(shares)]
     return [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
-
-
-def some_members(net: nn.Module, chosen: slice) -> nn.Module:
-    """The weights of some members; a net that serves all of them serves these."""
-    if next(net.parameters()).shape[0] == 1:
-        return net
-    some = copy.deepcopy(net)
-    for parameter in some.parameters():
-        parameter.data = parameter.data[chosen]
-    return some
 
 
 @final
@@ -67,16 +56,18 @@ class Shares:
             make = Rng(seeds[some], dtype=rng.dtype, path=rng.path)
             total, own = model.training.updates, stack.share(spread, some)
 
-            def part(model: Model[Any], stream: Rng, total: int = total) -> Part:
-                return Part(model, model.init(dims, stream["init"]).to(device), total, compiled=compiled)
+            def part(model: Model[Any], sizes: Dims, stream: Rng, total: int = total) -> Part:
+                return Part(model, model.init(sizes, stream["init"]).to(device), total, compiled=compiled)
 
+            theirs = {name: net if len(chosen) == 1 else select_members(net, some) for name, net in fixed.items()}
             alongside = {
-                name: part(guide, make[name]) for name, guide in model.needs().items() if guide.trained == "alongside"
+                name: part(guide, part_dims(model, name, dims, theirs), make[name])
+                for name, guide in model.needs().items()
+                if guide.trained == "alongside"
             }
-            theirs = {name: net if len(chosen) == 1 else some_members(net, some) for name, net in fixed.items()}
             seen = pairs if pairs.obs.dim() == 2 else replace(pairs, obs=pairs.obs[some])
             stream = Rng(seeds[some], device=device, dtype=rng.dtype, path=rng.path)
-            self.shares.append(Updates(part(own, make), alongside, theirs, seen, stream, precision))
+            self.shares.append(Updates(part(own, dims, make), alongside, theirs, seen, stream, precision))
         large = self.shares[0].main.matrix.shape[1] > SMALL
         self.threads = max(1, cores // len(chosen)) if large else 1
         self.pool = ThreadPoolExecutor(len(chosen)) if len(chosen) > 1 else None

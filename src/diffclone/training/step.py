@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
-from diffclone.model import Batch, Model, Training
+from diffclone.model import Batch, Model, Training, nested_parts
 from diffclone.rng import Rng
 from diffclone.training.members import from_matrix, to_matrix
 from diffclone.training.traced import Traced, has_compiler
@@ -229,7 +229,9 @@ class Updates:
         logs |= {name: value.detach() for name, value in losses.logs.items()}
         for name, part in self.alongside.items():
             imitated = None if losses.imitated is None else losses.imitated.detach()
-            theirs = part.model.loss(part.net, replace(batch, imitated=imitated), self.rng[name], {})
+            obs = self.main.model.part_obs(name, batch.obs, parts)
+            own = replace(batch, obs=obs, imitated=imitated)
+            theirs = part.model.loss(part.net, own, self.rng[name], nested_parts(parts, name))
             totals[name] = theirs.total
             logs |= {f"{name}/{key}": value.detach() for key, value in theirs.logs.items()}
         return totals, logs
