@@ -271,7 +271,7 @@ def test_tensors_that_do_not_belong_are_named(saved: Path) -> None:
     tensors, about = read_tensors(saved / "model.safetensors")
     for changes, message in (
         ({"net.other": torch.ones(2)}, r"model\.safetensors has net\.other, which config\.json does not ask for"),
-        ({"bounds.low": torch.ones(3)}, r"asks for bounds\.low of shape \(2,\), model\.safetensors has \(3,\)"),
+        ({"bounds.low": torch.ones(3)}, r"requires bounds\.low of shape \(2,\); model\.safetensors has \(3,\)"),
     ):
         write_tensors(saved / "model.safetensors", {**tensors, **changes}, about)
         change_config(saved, sha256=digest(saved / "model.safetensors"))
