@@ -105,14 +105,13 @@ def format_shape(shape: Sequence[int]) -> str:
     return f"({', '.join(map(str, shape))})"
 
 
-def import_optional(package: str, source: str | Path) -> Any:
-    """Import an optional package that `source` needs."""
+def import_optional(package: str) -> Any:
+    """Import a package that is not installed with every copy of diffclone."""
     try:
         return importlib.import_module(package)
     except ImportError:
-        raise MissingPackage(
-            f"{source} needs the package {package.partition('.')[0]}. Try: pip install 'diffclone[data]'."
-        ) from None
+        name = package.partition(".")[0]
+        raise MissingPackage(f"this format needs the package {name}. Try: pip install 'diffclone[data]'.") from None
 
 
 def _flatten_rows(source: Path, key: str, values: Array) -> Array:

@@ -19,7 +19,7 @@ def open_hdf5(path: Path) -> Generator[Any, None, None]:
     """Open a file and yield its root group."""
     if not path.is_file():
         raise InvalidData(f"no such file: {path}.")
-    with import_optional("h5py", path).File(path, "r") as file:
+    with import_optional("h5py").File(path, "r") as file:
         yield file
 
 
@@ -36,7 +36,7 @@ def list_root(path: Path) -> list[str]:
 
 def get_item(group: Any, name: str, path: Path) -> Any:
     """Return a group or dataset that is stored in this file. Links and external storage are refused."""
-    h5py = import_optional("h5py", path)
+    h5py = import_optional("h5py")
     full_name = f"{group.name.rstrip('/')}/{name}"
     if name not in group:
         raise InvalidData(f"{path} lacks {full_name}; the group contains {', '.join(list(group)[:12]) or 'nothing'}.")
@@ -51,20 +51,20 @@ def get_item(group: Any, name: str, path: Path) -> Any:
 def get_group(group: Any, name: str, path: Path) -> Any:
     """Return a subgroup."""
     item = get_item(group, name, path)
-    if not is_group(item, path):
+    if not is_group(item):
         raise InvalidData(f"{path}: {item.name} is a dataset; a group was expected.")
     return item
 
 
-def is_group(item: Any, path: Path) -> bool:
+def is_group(item: Any) -> bool:
     """Return whether an item is a group; otherwise it is a dataset."""
-    return isinstance(item, import_optional("h5py", path).Group)
+    return isinstance(item, import_optional("h5py").Group)
 
 
 def get_dataset(group: Any, name: str, path: Path) -> Any:
     """Return a dataset without reading its values."""
     item = get_item(group, name, path)
-    if is_group(item, path) or not hasattr(item, "dtype") or item.shape is None:
+    if is_group(item) or not hasattr(item, "dtype") or item.shape is None:
         raise InvalidData(f"{path}: {item.name} is not an array; a dataset was expected.")
     return item
 

@@ -64,7 +64,7 @@ def write_lerobot(demos: Demonstrations, name: str) -> None:
 
 
 def _write_folder(demos: Demonstrations, folder: Path) -> None:
-    pa, parquet = import_optional("pyarrow", folder), import_optional("pyarrow.parquet", folder)
+    pa, parquet = import_optional("pyarrow"), import_optional("pyarrow.parquet")
     fps, task = demos.meta.get("fps"), str(demos.meta.get("task") or "")
     fps = fps if isinstance(fps, int | float) and fps > 0 else 10
     lengths, ends = demos.lengths, demos.episode_ends
@@ -102,7 +102,7 @@ def _write_folder(demos: Demonstrations, folder: Path) -> None:
 
 
 def _read_file(path: Path, budget: MemoryBudget) -> dict[str, list[Array]]:
-    parquet = import_optional("pyarrow.parquet", path)
+    parquet = import_optional("pyarrow.parquet")
     with parquet.ParquetFile(path) as file:
         names = set(file.schema_arrow.names)
         needed = ["action", "episode_index", "frame_index"]

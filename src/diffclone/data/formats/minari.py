@@ -93,9 +93,9 @@ def write_minari(demos: Demonstrations, name: str) -> None:
 
 
 def _write_folder(demos: Demonstrations, folder: Path, dataset_id: str) -> None:
-    minari, spaces = import_optional("minari", folder), import_optional("gymnasium", folder).spaces
-    storage = import_optional("minari.dataset.minari_storage", folder).MinariStorage
-    episode = import_optional("minari.data_collector", folder).EpisodeBuffer
+    minari, spaces = import_optional("minari"), import_optional("gymnasium").spaces
+    storage = import_optional("minari.dataset.minari_storage").MinariStorage
+    episode = import_optional("minari.data_collector").EpisodeBuffer
     obs_low, obs_high = (0, 255) if demos.obs.dtype == np.uint8 else (-np.inf, np.inf)
     unbounded = np.full(demos.act.shape[1], np.inf, dtype=np.float32)
     data = folder.absolute() / "data"  # Minari fails with a relative path
@@ -162,7 +162,7 @@ def _list_images(space: Any, key: str = "observations", depth: int = DEPTH) -> d
 def _list_datasets(group: Any, name: str, path: Path, depth: int) -> dict[str, Any]:
     """Return datasets by their path within the episode."""
     item = get_item(group, name, path)
-    if not is_group(item, path):
+    if not is_group(item):
         return {name: get_dataset(group, name, path)}
     if depth == 0:
         raise InvalidData(f"{path}: observations are nested more than {DEPTH} levels deep; flatten them.")

@@ -60,7 +60,7 @@ def write_robomimic(demos: Demonstrations, name: str) -> None:
     if not valid_names or sum(size for _, size in parts) != demos.obs.shape[1]:
         parts = [("state", demos.obs.shape[1])]
     edges = np.cumsum([size for _, size in parts])[:-1]
-    with create_path(Path(name)) as path, import_optional("h5py", name).File(path, "w") as file:
+    with create_path(Path(name)) as path, import_optional("h5py").File(path, "w") as file:
         data = file.create_group("data")
         data.attrs["total"] = demos.num_steps
         data.attrs["env_args"] = json.dumps({"env_name": demos.meta.get("task") or "", "type": 2, "env_kwargs": {}})

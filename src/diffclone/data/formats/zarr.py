@@ -93,8 +93,8 @@ def read_zarr(path: Path) -> Demonstrations:
 
 
 def _read_array(files: BufferFiles, name: str) -> Array:
-    zarr = import_optional("zarr", files.path)
-    to_buffer = import_optional("zarr.buffer.cpu", files.path).Buffer.from_bytes
+    zarr = import_optional("zarr")
+    to_buffer = import_optional("zarr.buffer.cpu").Buffer.from_bytes
     metadata = files.find_metadata(name)
     content = files.read(metadata)
     about = parse_meta(files.path, content.decode())
@@ -138,7 +138,7 @@ def _check_size(files: BufferFiles, name: str, array: Any, stored: int) -> None:
 
 def _check_chunk(files: BufferFiles, name: str, codec: str, content: bytes, size: int) -> None:
     """Decompress a chunk into memory of its declared size, which fails if the chunk is larger."""
-    numcodecs = import_optional("numcodecs", files.path)
+    numcodecs = import_optional("numcodecs")
     try:
         numcodecs.get_codec({"id": codec}).decode(content, out=np.empty(size, dtype=np.uint8))
     except Exception as error:
