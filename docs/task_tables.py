@@ -1,4 +1,4 @@
-"""Tables about the tasks, made from Records: experts and demonstrations, policies, multimodality, stepping, latency."""
+"""Make tables about the tasks from Records: experts, policies, multimodality, stepping and latency."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ RECORDS = Path(__file__).parent / "records"
 
 
 def score(task: str, results: Any) -> str:
-    """What a task reports, with its interval."""
+    """Return a score by the task's metric, with its interval."""
     if TASKS[task].metric == "success":
         low, high = results["success_interval"]
         return f"{100 * results['success_rate']:.1f} ({100 * low:.1f} … {100 * high:.1f})"
@@ -23,7 +23,7 @@ def score(task: str, results: Any) -> str:
 
 
 def experts_table() -> str:
-    """The bundled experts and what they demonstrated."""
+    """Return the bundled experts and demonstrations."""
     lines = [
         "| task | metric | bundled demonstrations | expert, evaluation starts (95 %) | episodes | the paper's expert |",
         "|---|---|---|---|---|---|",
@@ -40,21 +40,23 @@ def experts_table() -> str:
 
 
 def agree(ours: Any, recorded: Any) -> bool:
-    """Whether settings are those of a Record, which may be older than some fields."""
+    """Return whether settings are those of a Record, which may lack newer fields."""
     if isinstance(ours, dict) and isinstance(recorded, dict):
         return all(agree(ours[name], recorded[name]) for name in ours if name in recorded)
     return ours == recorded
 
 
 def preset_of(record: Record, task: str) -> str:
-    """A method in words: its preset if it is one, and what members differ in."""
+    """Return the name of a method: its preset, if it is one, and the coefficients of its members."""
     settings: Any = record.settings
     varied = sorted({member["coefficient"] for member in record.members if "coefficient" in member})
     name = settings["type"].upper()
     for key, preset in PRESETS.items():
         if key.split("/")[:2] == [task, settings["type"]]:
             theirs = json.loads(json.dumps(to_dict(preset.method)))
-            theirs = {field: value for field, value in theirs.items() if field in settings}  # a Record may be older
+            theirs = {
+                field: value for field, value in theirs.items() if field in settings
+            }  # an older Record may lack fields
             changed = {field for field in theirs if not agree(theirs[field], settings[field])}
             if changed <= {"normalisation"}:
                 without = f", normalisation {settings['normalisation']}" if changed else ""
@@ -65,7 +67,7 @@ def preset_of(record: Record, task: str) -> str:
 
 
 def policies_table(*, starts: str, task: str | None = None, plain: bool = False) -> str:
-    """Evaluations, beside the expert's score and the paper's; `plain` are those without options."""
+    """Return evaluations with the scores of expert and paper; `plain`: only those without options."""
     lines = [
         "| task | demonstrations | method | score (95 %) | seeds × episodes | expert | the paper |",
         "|---|---|---|---|---|---|---|",
@@ -95,28 +97,28 @@ def policies_table(*, starts: str, task: str | None = None, plain: bool = False)
 
 
 def stepping_table() -> str:
-    """Our batch beside Gymnasium's vector environments."""
+    """Return the speed of our batch and of Gymnasium's vector environments."""
     lines = [
-        "| task | batch of 64, steps/s | better of Sync and Async, our environments | ratio | stock ones | ratio |",
+        "| task | batch of 64, steps/s | better of Sync and Async, ours | ratio | stock | ratio |",
         "|---|---|---|---|---|---|",
     ]
     results: Any = Record.read_all(RECORDS / "stepping.jsonl")[-1].results
     for task, rates in results["steps_per_second"].items():
         cells = [task, f"{rates['batch']:,.0f}"]
-        for whose in ("ours", "stock"):
-            best = max((rate for name, rate in rates.items() if name.endswith(whose)), default=None)
+        for kind in ("ours", "stock"):
+            best = max((rate for name, rate in rates.items() if name.endswith(kind)), default=None)
             cells += ["–", "–"] if best is None else [f"{best:,.0f}", f"{rates['batch'] / best:.1f}"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def latency_table() -> str:
-    """How long each method takes to act."""
+    """Return the time per action of each method."""
 
     def three_digits(number: float) -> str:
         return f"{float(f'{number:.3g}'):,g}"
 
-    lines = ["| method | ms an action | times BC |", "|---|---|---|"]
+    lines = ["| method | ms per action | times BC |", "|---|---|---|"]
     results: Any = Record.read_all(RECORDS / "latency.jsonl")[-1].results
     for name, taken in results["milliseconds"].items():
         lines.append(f"| {name} | {three_digits(taken)} | {three_digits(results['ratio_to_bc'][name])} |")
@@ -124,12 +126,12 @@ def latency_table() -> str:
 
 
 def multimodality_table() -> str:
-    """Majority ratios."""
+    """Return the majority ratios."""
     lines = ["| demonstrations | ratio, mean of 5 seeds | least … most | the paper |", "|---|---|---|---|"]
     for record in Record.read_all(RECORDS / "multimodality.jsonl"):
         results: Any = record.results
         printed = paper()["multimodality"].get(results["task"].removesuffix(".pt"))
         spread = f"{results['least']:.3f} … {results['most']:.3f}"
-        whose = f"the authors' {results['task']}" if results["task"].endswith(".pt") else results["task"]
-        lines.append(f"| {whose} | {results['ratio']:.3f} | {spread} | {'–' if printed is None else printed} |")
+        name = f"the authors' {results['task']}" if results["task"].endswith(".pt") else results["task"]
+        lines.append(f"| {name} | {results['ratio']:.3f} | {spread} | {'–' if printed is None else printed} |")
     return "\n".join(lines)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diffclone.cli.console import percent, print_json, print_message, print_table
+from diffclone.errors import InvalidSettings
 from diffclone.experiments import printed_expert
 from diffclone.records import Record
 from diffclone.tasks import TASKS, Task
@@ -23,7 +24,6 @@ class Tasks:
         scores = {record.results["task"]: record.results for record in Record.read_all(EXPERT_RECORDS)}
         rows: list[dict[str, Any]] = []
         for task in TASKS.values():
-            demos = task.demonstrations()
             rows.append(
                 {
                     "task": task.name,
@@ -31,8 +31,8 @@ class Tasks:
                     "action": task.act_size,
                     "steps": task.horizon,
                     "metric": task.metric,
-                    "demonstrations": f"{demos.num_episodes} episodes, {demos.num_steps} steps",
-                    "expert": shown(task, scores[task.name]),
+                    "demonstrations": describe_demonstrations(task),
+                    "expert": shown(task, scores[task.name]) if task.name in scores else "–",
                     "paper's expert": printed_expert(task.name),
                     "id": task.gymnasium_id,
                     "about": task.summary,
@@ -45,6 +45,15 @@ class Tasks:
             print_table("Tasks", columns, [[str(row[name]) for name in columns] for row in rows])
             for row in rows:
                 print_message(f"{row['task']} ({row['id']}): {row['about']}")
+
+
+def describe_demonstrations(task: Task) -> str:
+    """Return the number of episodes and steps; a task of another package may have none."""
+    try:
+        demos = task.demonstrations()
+    except InvalidSettings:
+        return "–"
+    return f"{demos.num_episodes} episodes, {demos.num_steps} steps"
 
 
 def shown(task: Task, results: Mapping[str, Any]) -> str:
