@@ -15,6 +15,7 @@ from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
 from diffclone.fit import FitOptions, fit_with_options
 from diffclone.model import Batch, Dims, Guide, Losses, Method, Model, Parts
 from diffclone.nn import MLP, Linear
+from diffclone.records import Record
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Costs, Obs
 from diffclone.training import Progress
@@ -105,6 +106,53 @@ def test_a_member_with_nested_parts_is_the_same_alone_or_stacked(tmp_path: Path)
     fit64(NESTED, (1,), cache=tmp_path)
     mixed = fit64(NESTED, (0, 1), vary={"coefficient": [0.5, 1.0]}, cache=tmp_path)
     assert all(torch.allclose(mixed[name], matrix, rtol=1e-9, atol=1e-12) for name, matrix in stacked.items())
+
+
+@pytest.mark.parametrize("method", [GUIDED, NESTED], ids=["guide", "nested parts"])
+def test_members_share_one_guide(method: DBC, tmp_path: Path) -> None:
+    shared = fit64(method, (0, 1, 2), guide_seed=1, cache=tmp_path)
+    alone, own = fit64(method, (1,)), fit64(method, (0, 1, 2))
+    assert len(shared["policy"]) == 3
+    assert all(len(matrix) == 1 for name, matrix in shared.items() if name != "policy")
+    # The member with the guide's seed is that of a run with this seed alone; the others have another guide than usual.
+    for name, matrix in shared.items():
+        assert torch.allclose(matrix[1 if name == "policy" else 0], alone[name][0], rtol=1e-9, atol=1e-12), name
+    assert not torch.allclose(shared["policy"][0], own["policy"][0], rtol=1e-3)
+    # The guide is in the cache, where a run with its seed finds it, and a run of other seeds that shares it.
+    assert torch.allclose(fit64(method, (2,), guide_seed=1, cache=tmp_path)["policy"][0], shared["policy"][2])
+    seen: list[Progress] = []
+    fit_with_options(
+        method, DEMOS, FitOptions(seeds=(1,), device="cpu", dtype=torch.float64, cache=tmp_path), seen.append
+    )
+    assert {now.stage for now in seen} == {"policy"}
+
+
+def test_a_run_with_a_shared_guide_is_not_resumed_with_another_one(tmp_path: Path) -> None:
+    options = FitOptions(seeds=(0, 1), guide_seed=0, device="cpu")
+    run = train_run(tmp_path / "run", GUIDED, DEMOS, options)
+    assert Record.read_all(run.records)[0].results["guide_seed"] == 0
+    guide = Run(tmp_path / "run").policy()[1].guide
+    assert guide is not None
+    assert len(guide) == 1
+    for seed in (1, None):
+        with pytest.raises(InvalidFile, match=r"holds another run .*guide_seed"):
+            train_run(tmp_path / "run", GUIDED, DEMOS, replace(options, guide_seed=seed))
+    fit_with_options(GUIDED, DEMOS, replace(options, checkpoints=tmp_path / "checkpoints"))
+    with pytest.raises(InvalidFile, match=r"checkpoint of another training .*guide_seed"):
+        fit_with_options(GUIDED, DEMOS, replace(options, guide_seed=1, checkpoints=tmp_path / "checkpoints"))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [BC(training=BRIEF, network=NETWORK), replace(GUIDED, guide=GANGuide(training=BRIEF, width=8))],
+    ids=["bc", "gan"],
+)
+def test_a_guide_that_cannot_be_shared_is_refused(method: Method[Any], tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidSettings, match=r"guide_seed is 0, but D?BC has no guide that is trained before the policy"
+    ):
+        train_run(tmp_path / "run", method, DEMOS, FitOptions(guide_seed=0, device="cpu"))
+    assert not (tmp_path / "run").exists()
 
 
 @final

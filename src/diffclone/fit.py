@@ -9,7 +9,7 @@ from typing import Any, final
 
 import torch
 
-from diffclone.data import Demonstrations
+from diffclone.data import Demonstrations, Normaliser
 from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidSettings
 from diffclone.model import Method
 from diffclone.policy import Policy
@@ -18,7 +18,7 @@ from diffclone.training import Precision, Progress, Stack, train
 from diffclone.training.checkpoint import GuideCache
 from diffclone.training.guide import TrainedGuide
 from diffclone.training.loop import Trained
-from diffclone.training.session import describe_data, normalise_demonstrations, prepare_session
+from diffclone.training.session import Session, describe_data, normalise_demonstrations, prepare_session
 
 OnProgress = Callable[[Progress], None]
 
@@ -48,6 +48,8 @@ class FitOptions:
     """Longest time between two checkpoints."""
     cache: str | Path | None = None
     """Folder of trained guides, searched before a guide is trained."""
+    guide_seed: int | None = None
+    """Seed of one guide, and of its encoder, that all members share. By default each seed trains a guide of its own."""
     dtype: torch.dtype = torch.float32
     """Data type of weights and data. Contract tests use float64."""
 
@@ -118,20 +120,9 @@ def fit_with_options(
 ) -> Fitted:
     """Do what `fit` does, without a warning; also return the weights of the parts and the time taken."""
     begun = time.monotonic()
-    device = choose_device(options.device)
-    stack = Stack.of(method, options.seeds, options.vary)
-    normaliser, session = prepare_session(demos, method.normalisation, device, options.dtype)
-    held_out, precision = options.held_out, options.precision
-    session = replace(
-        session,
-        checkpoints=None if options.checkpoints is None else Path(options.checkpoints),
-        cache=None if options.cache is None else GuideCache(Path(options.cache)),
-        identity={"method": to_dict(method), "vary": {k: list(v) for k, v in stack.vary.items()}},
-        held_out=None if held_out is None else normalise_demonstrations(held_out, normaliser, device, options.dtype),
-        checkpoint_seconds=options.checkpoint_seconds,
-        precision=precision,
-        about=session.about if precision == "float32" else {**session.about, "precision": precision},
-    )
+    check_options(method, options)
+    normaliser, session = open_session(method, demos, options)
+    device, stack = session.device, Stack.of(method, options.seeds, options.vary)
     run = train(method, stack, session)
     try:
         while True:
@@ -156,6 +147,39 @@ def fit_with_options(
         diverged=diverged,
     )
     return Fitted(policy, trained, time.monotonic() - begun)
+
+
+def check_options(method: Method[Any], options: FitOptions) -> None:
+    """Refuse options that the method cannot be trained with."""
+    Stack.of(method, options.seeds, options.vary)
+    choose_device(options.device)
+    parts = method.needs().values()
+    if options.guide_seed is not None and not (parts and all(part.trained == "before" for part in parts)):
+        raise InvalidSettings(
+            f"guide_seed is {options.guide_seed}, but {type(method).__name__} has no guide that is trained before the "
+            "policy and can be shared. Leave it out."
+        )
+
+
+def open_session(method: Method[Any], demos: Demonstrations, options: FitOptions) -> tuple[Normaliser, Session]:
+    """Return the normaliser of the demonstrations, and the data, the device and the files that training uses."""
+    device, held_out, precision = choose_device(options.device), options.held_out, options.precision
+    normaliser, session = prepare_session(demos, method.normalisation, device, options.dtype)
+    vary = Stack.of(method, options.seeds, options.vary).vary
+    identity = {"method": to_dict(method), "vary": {name: list(values) for name, values in vary.items()}}
+    if options.guide_seed is not None:
+        identity["guide_seed"] = options.guide_seed
+    return normaliser, replace(
+        session,
+        checkpoints=None if options.checkpoints is None else Path(options.checkpoints),
+        cache=None if options.cache is None else GuideCache(Path(options.cache)),
+        identity=identity,
+        held_out=None if held_out is None else normalise_demonstrations(held_out, normaliser, device, options.dtype),
+        checkpoint_seconds=options.checkpoint_seconds,
+        precision=precision,
+        about=session.about if precision == "float32" else {**session.about, "precision": precision},
+        guide_seed=options.guide_seed,
+    )
 
 
 def choose_device(name: str) -> torch.device:

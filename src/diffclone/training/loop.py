@@ -67,10 +67,11 @@ class Trained:
 
 def train(model: Model[Any], stack: Stack, session: Session) -> Generator[Progress, None, Trained]:
     """Train the parts of the model, then every member of the model."""
-    parts = yield from train_parts(model, stack.seeds, session)
+    seeds = stack.seeds if session.guide_seed is None else (session.guide_seed,)
+    parts = yield from train_parts(model, seeds, session)
     # A part with one seed is shared by all members. Several are arranged along the member axis.
     rows = [stack.seeds.index(seed) for seed in stack.member_seeds]
-    fixed = parts if len(stack.seeds) == 1 else {name: select_members(net, rows) for name, net in parts.items()}
+    fixed = parts if len(seeds) == 1 else {name: select_members(net, rows) for name, net in parts.items()}
     net, alongside = yield from train_stage("policy", model, stack, fixed, session)
     return Trained(net, {**fixed, **alongside})
 

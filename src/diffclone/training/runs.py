@@ -29,13 +29,13 @@ from diffclone.files import (
     write_lines,
     write_tensors,
 )
-from diffclone.fit import FitOptions, OnProgress, choose_device, fit_with_options
+from diffclone.fit import FitOptions, OnProgress, check_options, fit_with_options
 from diffclone.model import Dims, Method, Model, Parts, W
 from diffclone.policy import Policy
 from diffclone.records import Record
 from diffclone.rng import Rng
 from diffclone.settings import differences, to_dict
-from diffclone.training import Progress, Stack
+from diffclone.training import Progress
 from diffclone.training.episodes import RunEpisodes
 from diffclone.training.guide import TrainedGuide, parts_from_tensors
 from diffclone.training.session import describe_data
@@ -146,9 +146,9 @@ def train_run(
     }
     if options.precision != "float32":
         identity["precision"] = options.precision
-    # Settings that cannot be trained must not create a folder.
-    Stack.of(method, options.seeds, options.vary)
-    choose_device(options.device)
+    shared = {} if options.guide_seed is None else {"guide_seed": options.guide_seed}
+    identity |= shared
+    check_options(method, options)  # settings that cannot be trained must not create a folder
     run = claim(folder, identity)
     if run.episodes is None:
         unseen = () if options.held_out is None else options.held_out.episode_fingerprints
@@ -176,7 +176,7 @@ def train_run(
         settings=settings,
         members=[dict(member) for member in fitted.policy.members],
         data=describe_data(demos),
-        results={"diverged": list(fitted.policy.diverged), "precision": options.precision},
+        results={"diverged": list(fitted.policy.diverged), "precision": options.precision, **shared},
         device=device_name(fitted.policy),
         seconds=fitted.seconds,
         quick=quick,

@@ -38,6 +38,8 @@ class Session:
     checkpoint_seconds: float = 30.0
     """Longest time between two checkpoints."""
     precision: Precision = "float32"
+    guide_seed: int | None = None
+    """Seed of the parts if all members share them; none to train them once per seed."""
 
 
 def prepare_session(
