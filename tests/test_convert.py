@@ -192,14 +192,14 @@ def test_names_without_a_known_format_are_refused(tmp_path: Path) -> None:
 def test_the_convert_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make(task="not registered").save(tmp_path / "a.npz")
     Convert(str(tmp_path / "a.npz"), f"lerobot:{tmp_path}/b", json=True).run()
-    said = capsys.readouterr()
-    assert json.loads(said.out) == {
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {
         "out": f"lerobot:{tmp_path}/b",
         "episodes": 3,
         "steps": 9,
         "fingerprint": make().fingerprint,
     }
-    assert "3 episodes, 9 steps; observations obs (3) in -" in said.err
+    assert "3 episodes, 9 steps; observations obs (3) in -" in printed.err
     Convert(f"lerobot:{tmp_path}/b", str(tmp_path / "c.hdf5")).run()
     assert f"Next: diffclone train {tmp_path}/c.hdf5 --out RUN" in capsys.readouterr().err
 

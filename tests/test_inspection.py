@@ -342,10 +342,10 @@ def test_a_hundred_thousand_steps_take_seconds() -> None:
 
 def test_the_summary_contains_the_reader_summary() -> None:
     demos = demonstrations(good(5), {"understood": {"keys": ["a", "b"]}, "source": "there"})
-    told = summarise(demos)
-    assert told["reader"] == {"keys": ["a", "b"]}
-    assert told["source"] == "there"
-    assert told["episodes"] == 5
+    summary = summarise(demos)
+    assert summary["reader"] == {"keys": ["a", "b"]}
+    assert summary["source"] == "there"
+    assert summary["episodes"] == 5
 
 
 @pytest.fixture
@@ -358,10 +358,10 @@ def file(tmp_path: Path) -> Path:
 def test_inspect_prints_tables_and_writes_a_page(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = file.with_name("page.html")
     Inspect(str(file), page=page).run()
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     for words in ("What was understood", "[/red]", "obs 5", "-8 … 8", "warning", "episode 9", "Most unusual"):
-        assert words in said.out
-    assert "0 problems, 1 warning, 0 notes" in said.err
+        assert words in printed.out
+    assert "0 problems, 1 warning, 0 notes" in printed.err
     text = page.read_text(encoding="utf-8")
     assert text.count("<svg") == 5
     assert "<script" not in text
