@@ -148,6 +148,10 @@ def test_the_papers_protocol_restarts_any_environment(policy: Policy) -> None:
     assert scores.length.min() >= 1
 
 
+def test_a_task_keeps_the_options_of_its_environment(policy: Policy) -> None:
+    assert not evaluate(policy, gymnasium_task(Corridor, reports=False), episodes=1).reports_success
+
+
 def test_success_that_is_not_reported_is_not_counted(policy: Policy) -> None:
     scores = evaluate(policy, Corridor, episodes=3, reports=False)
     assert not scores.reports_success

@@ -17,6 +17,7 @@ from diffclone.cli.main import main
 from diffclone.errors import CannotRender, InvalidSettings
 from diffclone.records import Record
 from diffclone.tasks import TASKS
+from diffclone.tasks.car_racing import CarRacingBatch
 from diffclone.tasks.maze import MazeBatch
 from diffclone.tasks.options import parse_options
 from diffclone.tasks.rendering import render_episode, write_frames
@@ -63,8 +64,10 @@ def test_an_option_without_name_or_value_is_one_line(text: str) -> None:
         parse_options([text])
 
 
-def test_a_whole_number_can_be_said() -> None:
+def test_a_whole_number_reaches_the_environment() -> None:
     env = TASKS["car-racing"].make(1, **parse_options(["repeat=3"]))
+    assert isinstance(env, CarRacingBatch)
+    assert env.races.repeat == 3
     env.close()
 
 

@@ -110,7 +110,7 @@ def evaluate(
             observations and their actions.
         options: passed to the environments, which are always closed.
     """
-    begun, members, fixed = time.monotonic(), len(policy), protocol == "fixed"
+    begun, members = time.monotonic(), len(policy)
     known = find_task(task, options)
     options = known.check_options(options)
     if (policy.dims.obs, policy.dims.act) != (known.obs_size, known.act_size):
@@ -120,6 +120,8 @@ def evaluate(
         )
     if episodes < 1:
         raise InvalidSettings(f"at least one episode must be run; {episodes} were requested.")
+    # Row r of the batch runs episode[r] of member[r]. Each member has `columns` rows, which take its next episodes.
+    fixed = protocol == "fixed"
     columns = min(episodes, known.environments_per_member or episodes) if fixed else PAPER_ENVIRONMENTS
     total = episodes if fixed else PAPER_EPISODES
     outcome = np.zeros((members, total), dtype=[("success", "?"), ("length", "i8"), ("returns", "f8")])

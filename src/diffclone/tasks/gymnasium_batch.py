@@ -130,7 +130,7 @@ def flatten_size(env: Any) -> int:
 
 
 def gymnasium_task(source: Source, **options: Any) -> Task:
-    """Return a task for an environment; making one environment tells its sizes."""
+    """Return a task for an environment with these options. Its sizes are those of an environment made for that."""
     env = make_env(source, options)
     try:
         sizes = flatten_size(env), int(np.prod(env.action_space.shape))
@@ -143,6 +143,6 @@ def gymnasium_task(source: Source, **options: Any) -> Task:
         act_size=sizes[1],
         horizon=MAX_STEPS,
         metric="return",
-        make_batch=partial(GymnasiumBatch, source),
+        make_batch=partial(GymnasiumBatch, source, **options),
         environments_per_member=ENVIRONMENTS_PER_MEMBER,
     )
