@@ -1,4 +1,4 @@
-"""Tables that compare methods, guides and improvements, made from Records."""
+"""Tables that compare methods, guides and improvements, from Records."""
 
 import json
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ RECORDS = Path(__file__).parent / "records"
 GUIDE_NAMES = {"diffusion": "diffusion model", "energy": "energy", "vae": "VAE", "gan": "GAN"}
 
 
-def evaluations(file: str, starts: str) -> list[Record]:
-    """Of a file, on one list of starts."""
+def load_evaluations(file: str, starts: str) -> list[Record]:
+    """Return the evaluations of a file on one list of starts."""
     found = Record.read_all(RECORDS / file)
     return [r for r in found if r.kind == "evaluation" and not r.quick and r.results["starts"] == starts]
 
 
-def describe(record: Record) -> str:
-    """A method in words, with what tells it from its neighbours here."""
+def describe_method(record: Record) -> str:
+    """Return the name of a method with the settings in which rows differ."""
     settings: Any = record.settings
     kind = settings["type"]
     if kind == "bc":
@@ -43,8 +43,8 @@ def describe(record: Record) -> str:
     return f"{guide} alone, no BC" if imitation == {0.0} else f"DBC, {guide}"
 
 
-def printed(record: Record, task: str) -> str:
-    """The paper's number for the same method."""
+def format_printed(record: Record, task: str) -> str:
+    """Return the paper's number for the same method."""
     settings: Any = record.settings
     key = {"ibc": "implicit-bc"}.get(settings["type"], settings["type"])
     if settings["type"] == "dbc":
@@ -58,11 +58,11 @@ def printed(record: Record, task: str) -> str:
 
 
 def methods_table() -> str:
-    """Every method on Maze, both sets of demonstrations side by side."""
+    """Return the table of all methods on Maze, with both sets of demonstrations."""
     bundled = TASKS["maze"].demonstrations().fingerprint
     rows: dict[str, dict[bool, Record]] = {}
-    for record in evaluations("methods.jsonl", "evaluation"):
-        rows.setdefault(describe(record), {})[record.data["fingerprint"] == bundled] = record
+    for record in load_evaluations("methods.jsonl", "evaluation"):
+        rows.setdefault(describe_method(record), {})[record.data["fingerprint"] == bundled] = record
     lines = [
         "| method | updates | the authors' demonstrations, % (95 %) | bundled, % (95 %) | the paper |",
         "|---|---|---|---|---|",
@@ -70,38 +70,38 @@ def methods_table() -> str:
     for name, found in rows.items():
         any_record = next(iter(found.values()))
         updates = f"{any_record.settings['training']['updates']:,}"
-        cells = [success(found[ours]) if ours in found else "–" for ours in (False, True)]
-        lines.append(f"| {name} | {updates} | {' | '.join(cells)} | {printed(any_record, 'maze')} |")
+        cells = [format_success(found[ours]) if ours in found else "–" for ours in (False, True)]
+        lines.append(f"| {name} | {updates} | {' | '.join(cells)} | {format_printed(any_record, 'maze')} |")
     return "\n".join(lines)
 
 
-def success(record: Record) -> str:
-    """With its interval, and how many."""
+def format_success(record: Record) -> str:
+    """Return the success rate, its interval, and seeds × episodes."""
     results: Any = record.results
     low, high = results["success_interval"]
     count = f"{results['members']} × {results['episodes']}"
     return f"{100 * results['success_rate']:.1f} ({100 * low:.1f} … {100 * high:.1f}), {count}"
 
 
-def changes(settings: Any, base: Any, path: str = "") -> Iterator[str]:
-    """What differs from the base, as flags have it. Schedules of the policy are the base's own."""
+def list_changes(settings: Any, base: Any, path: str = "") -> Iterator[str]:
+    """Yield the fields that differ from the base, as flags."""
     for name, value in settings.items():
         where = f"{path}{name}"
         if isinstance(value, dict) and isinstance(base.get(name), dict):
-            yield from changes(value, base[name], f"{where}.")
+            yield from list_changes(value, base[name], f"{where}.")
         elif name in base and value != base[name] and where not in ("coefficient", "guide.t_shares"):
             yield f"{where} {value}"
 
 
 def ablation_table(task: str) -> str:
-    """Each change to the base, for each weight of the guide, on validation starts."""
-    records = [r for r in evaluations("ablation.jsonl", "validation") if r.results["task"] == task]
+    """Return the table of changes to the base, for each λ, on validation starts."""
+    records = [r for r in load_evaluations("ablation.jsonl", "validation") if r.results["task"] == task]
     base = json.loads(json.dumps(to_dict(PRESETS[f"{task}/dbc/brief"].method)))
     rates: dict[tuple[str, str], list[float]] = {}
     for record in records:
         settings: Any = record.settings
         bc = settings["type"] == "bc"
-        change = "BC" if bc else ", ".join(changes(settings, base)) or "base"
+        change = "BC" if bc else ", ".join(list_changes(settings, base)) or "base"
         change = change.replace("ratio", "ρ") if settings.get("coefficient") == "auto" else change
         for member, rate in zip(record.members, record.results["member_success"], strict=True):
             weight = "–" if bc else str(member.get("coefficient", settings["coefficient"])).removesuffix(".0")
@@ -125,9 +125,9 @@ def ablation_table(task: str) -> str:
 
 
 def best_table() -> str:
-    """What was chosen on validation starts, on evaluation starts, beside BC."""
+    """Return the table of the chosen settings and BC, on evaluation starts."""
     bundled = {TASKS[task].demonstrations().fingerprint for task in ("maze", "fetch-pick")}
-    records = evaluations("best.jsonl", "evaluation")
+    records = load_evaluations("best.jsonl", "evaluation")
     cloned = {r.data["fingerprint"]: r.results["member_success"] for r in records if r.settings["type"] == "bc"}
     lines = [
         "| task | demonstrations | method | success, % (95 %), seeds × episodes | p against BC | the paper |",
@@ -142,5 +142,5 @@ def best_table() -> str:
         name = "BC" if bc else f"DBC, κ = {settings['away']:g}, λ = {', '.join(sorted(weights))}{ratio}"
         p = "–" if bc else f"{permutation_p(record.results['member_success'], cloned[data]):.4f}"
         whose = "bundled" if data in bundled else "the authors'"
-        lines.append(f"| {task} | {whose} | {name} | {success(record)} | {p} | {printed(record, task)} |")
+        lines.append(f"| {task} | {whose} | {name} | {format_success(record)} | {p} | {format_printed(record, task)} |")
     return "\n".join(lines)

@@ -1,7 +1,7 @@
-"""What agrees with the paper and what does not, made from Records of its experiments.
+"""Tables and lists that compare Records of the experiments with the paper.
 
-python -m docs.reproduction_tables OUT/records.jsonl      take over what `diffclone reproduce --out OUT` made, as far as
-                                                          a table or figure is made of it
+python -m docs.reproduction_tables OUT/records.jsonl    replace docs/records/reproduction.jsonl by the Records of
+                                                        `diffclone reproduce --out OUT` that a table or figure uses
 """
 
 import sys
@@ -27,56 +27,56 @@ FILES = "reproduction*.jsonl"
 
 
 @cache
-def reproduced() -> tuple[ResultTable, ...]:
-    """Every experiment."""
+def load_results() -> tuple[ResultTable, ...]:
+    """Return the results of all experiments."""
     records = [record for path in sorted(RECORDS.glob(FILES)) for record in Record.read_all(path)]
     return tuple(compare_experiments(list(EXPERIMENTS.values()), records, "ours"))
 
 
 def experiment_table(name: str) -> str:
-    """Ours beside the paper's, a line a cell; or that nothing was run."""
-    sheet = next(sheet for sheet in reproduced() if sheet.name == name)
-    if sheet.cells:
-        return to_markdown(sheet).rstrip("\n")
-    measured = sum(len(records) for records in sheet.measured.values())
+    """Return the table of an experiment, one line per cell."""
+    table = next(table for table in load_results() if table.name == name)
+    if table.cells:
+        return to_markdown(table).rstrip("\n")
+    measured = sum(len(records) for records in table.measured.values())
     return f"No table: a figure of {measured} Records." if measured else "Not run."
 
 
 def rule() -> str:
-    """How verdicts are found."""
-    return escape_markdown(verdict_rule(reproduced()))
+    """Return how verdicts are computed."""
+    return escape_markdown(verdict_rule(load_results()))
 
 
 def summary() -> str:
-    """How many cells have which verdict."""
-    return describe_verdicts(reproduced())
+    """Return how many cells have which verdict."""
+    return describe_verdicts(load_results())
 
 
 def verdict_list(verdict: Verdict) -> str:
-    """Cells with a verdict, by experiment."""
-    return listed(
-        [f"{sheet.title}: {describe_cell(cell)}" for sheet, cell in cells_with_verdict(reproduced(), verdict)]
+    """List the cells with a verdict."""
+    return markdown_list(
+        [f"{table.title}: {describe_cell(cell)}" for table, cell in cells_with_verdict(load_results(), verdict)]
     )
 
 
 def missing_list() -> str:
-    """What was not run, and why."""
-    return listed(
+    """List what was not run, and why."""
+    return markdown_list(
         [
-            f"{sheet.title}: {'; '.join(places)} ({why})"
-            for sheet in reproduced()
-            for why, places in list_absent(sheet).items()
+            f"{table.title}: {'; '.join(cells)} ({reason})"
+            for table in load_results()
+            for reason, cells in list_absent(table).items()
         ]
     )
 
 
 def contradictions_list() -> str:
-    """What the paper says against itself."""
-    return listed([f"{'; '.join(where)}: {note}" for note, where in list_contradictions(reproduced()).items()])
+    """List numbers of the paper that contradict each other."""
+    return markdown_list([f"{'; '.join(where)}: {note}" for note, where in list_contradictions(load_results()).items()])
 
 
 def energy_choice() -> str:
-    """Success by λ, of the energy guide on FetchPick with BC."""
+    """Return the success of the energy guide with BC on FetchPick, by λ."""
     rates: dict[tuple[float, str, int], list[float]] = {}
     for record in Record.read_all(RECORDS / "energy.jsonl"):
         for member, rate in zip(record.members, record.results["member_success"], strict=True):
@@ -89,22 +89,22 @@ def energy_choice() -> str:
     return "\n".join(["| λ | starts | success, % | seeds × episodes |", "|---|---|---|---|", *lines])
 
 
-def listed(lines: list[str]) -> str:
-    """Escaped; an empty list says so."""
+def markdown_list(lines: list[str]) -> str:
+    """Return a Markdown list."""
     return "\n".join(f"- {escape_markdown(line)}" for line in lines) or "None."
 
 
-def used(records: list[Record]) -> list[Record]:
-    """Those that a cell or a figure is made of, in the order in which they were made."""
-    shown = [
+def select_used(records: list[Record]) -> list[Record]:
+    """Return the Records that a cell or a figure uses, in their order."""
+    used = [
         record
-        for sheet in compare_experiments(list(EXPERIMENTS.values()), records, "ours")
+        for table in compare_experiments(list(EXPERIMENTS.values()), records, "ours")
         for record in (
-            *(cell.ours.record for cell in sheet.cells if cell.ours is not None),
-            *(record for found in sheet.measured.values() for record in found),
+            *(cell.ours.record for cell in table.cells if cell.ours is not None),
+            *(record for measured in table.measured.values() for record in measured),
         )
     ]
-    return [record for record in records if any(record is other for other in shown)]
+    return [record for record in records if any(record is other for other in used)]
 
 
 BLOCKS = {
@@ -118,12 +118,12 @@ BLOCKS = {
     "reproduction-energy": energy_choice,
     **{f"reproduction-{name}": lambda name=name: experiment_table(name) for name in EXPERIMENTS},
 }
-"""For docs/make.py."""
+"""Blocks that docs/make.py fills."""
 
 
 if __name__ == "__main__":
-    kept = RECORDS / "reproduction.jsonl"
-    taken = used(Record.read_all(Path(sys.argv[1])))
-    kept.unlink(missing_ok=True)
-    for one in taken:
-        one.append_to(kept)
+    target = RECORDS / "reproduction.jsonl"
+    kept = select_used(Record.read_all(Path(sys.argv[1])))
+    target.unlink(missing_ok=True)
+    for record in kept:
+        record.append_to(target)

@@ -11,7 +11,7 @@ import pytest
 
 from diffclone.reports.report import draw_figures, report_page
 from diffclone.reports.videos import Video
-from sheets_made_up import fourteen
+from example_results import all_tables
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -47,7 +47,7 @@ EXPECTED_COLOURS = {
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     path: Path = tmp_path_factory.mktemp("report") / "index.html"
-    sheets = fourteen()
+    sheets = all_tables()
     figures = {sheet.name: draw_figures(sheet) for sheet in sheets}
     video = Video("maze", "a ball", "image/png", bytes.fromhex(PIXEL))
     path.write_text(report_page(sheets, figures, [video]), encoding="utf-8")

@@ -22,7 +22,7 @@ from diffclone.reports.summary import count_verdicts, list_absent, list_contradi
 from diffclone.reports.text_tables import to_latex, to_markdown
 from diffclone.reports.theme import DARK, LIGHT, TEXT_COLOURS
 from diffclone.reports.videos import Video
-from sheets_made_up import cell, fourteen, grid, record, sheet
+from example_results import all_tables, cell, grid, make_table, record
 
 VOID = {"meta", "link", "br", "img", "rect", "path", "use"}
 HOSTILE = "<script>alert('x')</script> & \"quoted\" | \\input{secret} _%$#^~"
@@ -70,7 +70,7 @@ def page_of(*sheets: ResultTable, videos: tuple[Video, ...] = ()) -> str:
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, bytes]:
-    return build_report(fourteen(), videos=[Video("maze", "a ball", "video/mp4", b"film")])
+    return build_report(all_tables(), videos=[Video("maze", "a ball", "video/mp4", b"film")])
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def seen(whole: str) -> Seen:
 
 
 def test_every_experiment_has_its_section_and_figures(seen: Seen, files: dict[str, bytes]) -> None:
-    for made in fourteen():
+    for made in all_tables():
         assert made.name in seen.ids
         assert f"caption-{made.name}" in seen.ids
         assert files[f"figures/{made.name}.pdf"].startswith(b"%PDF")
@@ -93,7 +93,7 @@ def test_every_experiment_has_its_section_and_figures(seen: Seen, files: dict[st
 
 
 def test_the_main_table_comes_first_and_the_others_keep_their_order() -> None:
-    document = page_of(sheet("pixels"), sheet("guides"), sheet("main-table"))
+    document = page_of(make_table("pixels"), make_table("guides"), make_table("main-table"))
     assert re.findall(r'<section id="([\w-]+)"', document)[:3] == ["main-table", "pixels", "guides"]
 
 
@@ -107,13 +107,13 @@ def test_the_main_table_comes_first_and_the_others_keep_their_order() -> None:
     ],
 )
 def test_panels_are_arranged_as_printed(name: str, titles: list[str]) -> None:
-    made = next(sheet for sheet in fourteen() if sheet.name == name)
+    made = next(sheet for sheet in all_tables() if sheet.name == name)
     found = [axes.get_title(loc="left") for axes in draw_figures(made)[0].figure.axes]
     assert found == titles
 
 
 def test_noise_injection_has_its_curve_with_the_papers_beside_it() -> None:
-    made = next(sheet for sheet in fourteen() if sheet.name == "noise-injection")
+    made = next(sheet for sheet in all_tables() if sheet.name == "noise-injection")
     curve = draw_figures(made)[1]
     labels = [line.get_label() for line in curve.figure.axes[0].get_lines()]
     assert [label for label in labels if not str(label).startswith("_")] == ["ours, mean", "the paper"]
@@ -121,7 +121,7 @@ def test_noise_injection_has_its_curve_with_the_papers_beside_it() -> None:
 
 
 def test_curves_lie_where_their_columns_say_and_leave_differences_out() -> None:
-    made = next(sheet for sheet in fourteen() if sheet.name == "generalization")
+    made = next(sheet for sheet in all_tables() if sheet.name == "generalization")
     lines = lines_of(made)
     assert [line.label for line in lines] == ["BC", "Implicit BC", "Diffusion Policy", "DBC"]
     assert [x for x, _ in lines[0].points] == [1, 1.25, 1.5, 1.75, 2]
@@ -131,7 +131,7 @@ def test_curves_lie_where_their_columns_say_and_leave_differences_out() -> None:
 
 
 def test_a_table_of_rows_with_numbers_is_a_curve_too() -> None:
-    made = sheet("coefficient", grid(("λ = 0", "λ = 0.5", "λ = 10"), ("FetchPick",)))
+    made = make_table("coefficient", grid(("λ = 0", "λ = 0.5", "λ = 10"), ("FetchPick",)))
     assert [x for x, _ in lines_of(made)[0].points] == [0, 0.5, 10]
 
 
@@ -144,7 +144,7 @@ def test_places_are_read_from_names(name: str, place: float | None) -> None:
 
 
 def test_what_a_figure_says_has_its_numbers() -> None:
-    by_name = {sheet.name: draw_figures(sheet)[0].description for sheet in fourteen()}
+    by_name = {sheet.name: draw_figures(sheet)[0].description for sheet in all_tables()}
     assert "Maze: highest BC, 90.0 (the paper 91.0 ± 2.5); lowest DBC, 87.0" in by_name["main-table"]
     assert "196 of 196 arrows" in by_name["gradient-field"]
     assert "DBC: 90.0 at λ 0, 78.0 at 10." in by_name["coefficient"]
@@ -154,13 +154,15 @@ def test_what_a_figure_says_has_its_numbers() -> None:
 
 
 def test_a_cell_has_the_number_its_interval_what_it_rests_on_the_papers_and_a_verdict_in_words() -> None:
-    document = page_of(sheet("main-table", [cell("BC", "Maze", 92.34, 95.44, note="elsewhere it is 96")]))
+    document = page_of(make_table("main-table", [cell("BC", "Maze", 92.34, 95.44, note="elsewhere it is 96")]))
     for shown in ("92.3", "83.1 … 101.6", "5 × 100", "paper 95.4 ± 2.5", "▼ short (−3.1)", "elsewhere it is 96"):
         assert shown in document
 
 
 def test_the_same_sheets_give_the_same_bytes(files: dict[str, bytes]) -> None:
-    some = [sheet for sheet in fourteen() if sheet.name in ("main-table", "coefficient", "manifold", "gradient-field")]
+    some = [
+        sheet for sheet in all_tables() if sheet.name in ("main-table", "coefficient", "manifold", "gradient-field")
+    ]
     again = build_report(some)
     assert again["index.html"].decode() == page_of(*some)
     assert {name: files[name] for name in again if name != "index.html"} == {
@@ -186,16 +188,16 @@ def test_every_number_of_ours_leads_to_its_record(whole: str) -> None:
 
 
 def test_a_record_says_everything_that_can_move_a_number() -> None:
-    document = page_of(sheet("pixels", [cell("BC", "CarRacing", 700.0, unit="return")]))
+    document = page_of(make_table("pixels", [cell("BC", "CarRacing", 700.0, unit="return")]))
     for shown in ("b591c848e3e57aea", "0, 1, 2, 3, 4", "torch: 2.6.0", "a device", "12.5 s", "2026-01-02T03:04:05"):
         assert shown in document
     assert "&#34;coefficient&#34;: 30.0" in document
 
 
 def test_equal_records_are_listed_once() -> None:
-    assert page_of(sheet("pixels", [cell("BC", "a", 1.0), cell("DBC", "a", 2.0)])).count('<li id="record-') == 1
+    assert page_of(make_table("pixels", [cell("BC", "a", 1.0), cell("DBC", "a", 2.0)])).count('<li id="record-') == 1
     different = [cell("BC", "a", 1.0), cell("DBC", "a", 2.0, number=1)]
-    assert page_of(sheet("pixels", different)).count('<li id="record-') == 2
+    assert page_of(make_table("pixels", different)).count('<li id="record-') == 2
 
 
 def test_nothing_is_asked_of_the_network(whole: str, seen: Seen) -> None:
@@ -259,7 +261,7 @@ def test_what_was_not_run_is_said_with_its_reason() -> None:
         cell("BC", "Walker", None, 6954.4, unit="return", verdict="not run", reason="no time"),
         cell("DBC", "Walker", None, 7034.6, unit="return", verdict="failed", reason="NaN"),
     ]
-    made = sheet("main-table", cells)
+    made = make_table("main-table", cells)
     assert list_absent(made) == {"not run: no time": ["BC, Walker"], "failed: NaN": ["DBC, Walker"]}
     document = page_of(made)
     listed = document.split('<section id="not-run"')[1]
@@ -270,12 +272,12 @@ def test_what_was_not_run_is_said_with_its_reason() -> None:
 
 
 def test_a_figure_without_records_is_among_what_was_not_run() -> None:
-    assert list_absent(sheet("loss-curves", (), {"curves": ()})) == {"not run": ["curves, of the figure"]}
-    assert list_absent(sheet("inference", [cell("BC", "ms", 1.0)], {"inference": ()})) == {}
+    assert list_absent(make_table("loss-curves", (), {"curves": ()})) == {"not run": ["curves, of the figure"]}
+    assert list_absent(make_table("inference", [cell("BC", "ms", 1.0)], {"inference": ()})) == {}
 
 
 def test_without_any_record_there_is_still_a_page() -> None:
-    empty = [dataclasses.replace(made, cells=(), rows=(), columns=(), measured={}) for made in fourteen()]
+    empty = [dataclasses.replace(made, cells=(), rows=(), columns=(), measured={}) for made in all_tables()]
     document = page_of(*empty)
     Seen(document)
     assert document.count("No figure") == 14
@@ -285,7 +287,7 @@ def test_without_any_record_there_is_still_a_page() -> None:
 
 @pytest.mark.parametrize("name", ["manifold", "noise-injection"])
 def test_a_panel_without_its_records_says_so(name: str) -> None:
-    made = next(sheet for sheet in fourteen() if sheet.name == name)
+    made = next(sheet for sheet in all_tables() if sheet.name == name)
     without = dataclasses.replace(made, measured={"samples": made.measured["samples"]})
     assert "not run" in draw_figures(without)[0].svg
     assert "not run" not in draw_figures(made)[0].svg
@@ -293,22 +295,22 @@ def test_a_panel_without_its_records_says_so(name: str) -> None:
 
 def test_quick_runs_are_marked_and_never_compared() -> None:
     some = ("main-table", "coefficient", "noise-injection", "inference")
-    document = page_of(*(sheet for sheet in fourteen(quick=True) if sheet.name in some))
+    document = page_of(*(sheet for sheet in all_tables(quick=True) if sheet.name in some))
     assert document.count('class="banner"') == 5
     assert "all experiments" in document
     assert "quick, not compared" in document
     assert "No cell is compared with the paper yet." in document
     for word in ("better", "▲", "▼", "= agrees", "paper 9", "dashed", "the paper 9"):
         assert word not in document.split("<body>")[1]
-    assert count_verdicts(fourteen(quick=True)) == {"agrees": 0, "better": 0, "short": 0}
-    made = fourteen(quick=True)[0]
+    assert count_verdicts(all_tables(quick=True)) == {"agrees": 0, "better": 0, "short": 0}
+    made = all_tables(quick=True)[0]
     assert "verdict" not in to_markdown(made)
     assert "91.0" not in to_markdown(made) + to_latex(made)
 
 
 def test_what_is_missing_of_quick_runs_is_not_called_quick() -> None:
     cells = [cell("BC", "Maze", 90.0, 92.1, reason="short"), cell("DBC", "Maze", None, 95.4, verdict="not run")]
-    found = re.findall(r"<td>(.*?)</td>", page_of(sheet("main-table", cells, quick=True)))
+    found = re.findall(r"<td>(.*?)</td>", page_of(make_table("main-table", cells, quick=True)))
     assert "quick, not compared" in found[1]
     assert "not run" in found[2]
     assert "quick" not in found[2]
@@ -316,14 +318,14 @@ def test_what_is_missing_of_quick_runs_is_not_called_quick() -> None:
 
 
 def test_a_quick_experiment_among_others_is_named() -> None:
-    document = page_of(sheet("main-table", [cell("BC", "Maze", 92.0, 92.1)]), sheet("pixels", quick=True))
+    document = page_of(make_table("main-table", [cell("BC", "Maze", 92.0, 92.1)]), make_table("pixels", quick=True))
     assert "<strong>Quick runs:</strong> About pixels." in document
     assert "Of 1 cell that can be compared with the paper, 1 agree" in document
 
 
 @pytest.mark.filterwarnings("ignore:Tight layout:UserWarning")  # such names leave no room for a figure
 def test_hostile_text_stays_text() -> None:
-    made = sheet(
+    made = make_table(
         "pixels",
         [
             dataclasses.replace(cell(HOSTILE, HOSTILE, 1.0, 1.0, note=HOSTILE, reason=HOSTILE), unit=HOSTILE),
@@ -345,7 +347,7 @@ def test_hostile_text_stays_text() -> None:
 
 
 def test_latex_is_escaped_and_has_as_many_columns_as_it_says() -> None:
-    made = sheet("pixels", [cell("50 % & more_less #1 {x} \\y", "λ^2 ~ $", 1.0, 2.0), cell("b", "c", None)])
+    made = make_table("pixels", [cell("50 % & more_less #1 {x} \\y", "λ^2 ~ $", 1.0, 2.0), cell("b", "c", None)])
     table = to_latex(made)
     assert r"50 \% \& more\_less \#1 \{x\} \textbackslash{}y" in table
     assert r"$\lambda$\textasciicircum{}2 \textasciitilde{} \$" in table
@@ -357,7 +359,7 @@ def test_latex_is_escaped_and_has_as_many_columns_as_it_says() -> None:
 
 def test_markdown_has_a_line_a_cell_with_its_verdict() -> None:
     lines = to_markdown(
-        sheet("pixels", [cell("BC", "CarRacing", 92.0, 92.1), cell("DBC", "CarRacing", None)])
+        make_table("pixels", [cell("BC", "CarRacing", 92.0, 92.1), cell("DBC", "CarRacing", None)])
     ).splitlines()
     assert lines[0].count("|") == lines[2].count("|") == lines[3].count("|") == 8
     assert lines[2].endswith("| 92.0 (82.8 … 101.2) | 5 × 100 | 92.1 ± 2.5 | = agrees (−0.1) |")
@@ -374,12 +376,12 @@ def test_what_the_paper_says_against_itself_is_listed_with_its_places() -> None:
     drop = derive_cell(entry, {(cell.row, cell.column): cell for cell in cells})
     assert drop.printed is not None
     assert drop.printed.note
-    made = sheet("generalization", [*cells, drop], title="Far")
+    made = make_table("generalization", [*cells, drop], title="Far")
     assert list_contradictions([made]) == {"elsewhere 99.4": ["Far, DBC, 1", "Far, DBC, 2"]}
 
 
 def test_the_rule_of_verdicts_is_said_once() -> None:
-    made = [sheet(name, settings={"rule": "It agrees if."}) for name in ("pixels", "guides")]
+    made = [make_table(name, settings={"rule": "It agrees if."}) for name in ("pixels", "guides")]
     assert page_of(*made).count("It agrees if.") == 1
 
 
@@ -493,8 +495,8 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> Any:
         cell("DBC", "Maze", 99.0, 95.4, note="a_note"),
         cell("DBC", "Walker", None, 7034.6, verdict="not run"),
     ]
-    made = (sheet("main-table", cells, title="Main"), *fourteen()[1:])
-    monkeypatch.setattr(module, "reproduced", lambda: made)
+    made = (make_table("main-table", cells, title="Main"), *all_tables()[1:])
+    monkeypatch.setattr(module, "load_results", lambda: made)
     return module
 
 
@@ -514,4 +516,4 @@ def test_the_docs_lists_come_from_the_sheets(tables: Any) -> None:
 
 def test_only_what_is_shown_is_taken_over(tables: Any) -> None:
     committed = Record.read_all(tables.RECORDS / "reproduction.jsonl")
-    assert tables.used([*committed, record("evaluation")]) == committed
+    assert tables.select_used([*committed, record("evaluation")]) == committed

@@ -13,9 +13,8 @@ from diffclone.data import Demonstrations
 from diffclone.errors import DiffcloneError, InvalidSettings
 from diffclone.experiments.presets import variant_method
 from diffclone.experiments.specification import DataChanges, Measurement, RunOptions, TableCell, Variant
-from diffclone.guides import DiffusionGuide
+from diffclone.guides import GUIDES, DiffusionGuide
 from diffclone.methods import DBC, METHODS
-from diffclone.model import Method
 from diffclone.records import Record
 from diffclone.settings import from_dict, to_dict
 from diffclone.tasks import TASKS
@@ -119,7 +118,7 @@ def identify_record(record: Record) -> ResultIdentity | None:
         return None
     settings = None
     if method is not None:
-        settings = complete_settings(json.dumps(method))
+        settings = complete_settings("method", json.dumps(method))
         if settings is None:
             return None
         settings = {**settings, **varied[0]}
@@ -128,13 +127,12 @@ def identify_record(record: Record) -> ResultIdentity | None:
 
 
 @cache
-def complete_settings(settings: str) -> dict[str, Any] | None:
-    """Add fields that are newer than the settings, with their defaults; None if the settings fit no method."""
+def complete_settings(kind: str, settings: str) -> dict[str, Any] | None:
+    """Return settings of a method or guide with the fields of this version; None if no class has such settings."""
     try:
-        method: Method[Any] = from_dict(METHODS, json.loads(settings))
+        return as_json(to_dict(from_dict({"method": METHODS, "guide": GUIDES}[kind], json.loads(settings))))
     except DiffcloneError:
         return None
-    return as_json(to_dict(method))
 
 
 def as_json(value: Any) -> Any:
@@ -168,12 +166,14 @@ def identify_data(task: str, changes: DataChanges, options: RunOptions) -> dict[
 
 def identify_record_data(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the identity of a Record's demonstrations, as `identify_data` does."""
-    if "generated" in data:  # a failure before they were generated
-        return dict(data)
-    joined = data.get("meta", {}).get("joined")
-    if joined and "generated" in joined[-1].get("meta", {}):
-        return {"generated": joined[-1]["meta"]["generated"], "steps": joined[-1]["steps"]}
-    return {"fingerprint": data.get("fingerprint")}
+    joined = data.get("meta", {}).get("joined") or [{}]
+    generated, steps = joined[-1].get("meta", {}).get("generated"), joined[-1].get("steps")
+    if "generated" in data:  # a failure
+        generated, steps = data["generated"], data["steps"]
+    if generated is None:
+        return {"fingerprint": data.get("fingerprint")}
+    guide = complete_settings("guide", json.dumps(generated["guide"]))
+    return {"generated": {**generated, "guide": guide}, "steps": steps}
 
 
 def generating_guide(task: str, options: RunOptions) -> DiffusionGuide:

@@ -1,4 +1,4 @@
-"""Sheets of every experiment of the paper, with made-up numbers in the forms that Records have."""
+"""Result tables of all experiments with made-up numbers, in the format of real Records."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ SPIRAL = [[1 + 0.02 * k * math.cos(k / 12), 1 + 0.02 * k * math.sin(k / 12)] for
 
 
 def record(kind: str, *, quick: bool = False, number: int = 0, **results: Any) -> Record:
-    """The same every time."""
+    """Return a Record whose fields do not depend on time or machine."""
     return Record(
         kind=kind,
         settings={"type": "dbc", "coefficient": 30.0, "guide": {"type": "diffusion"}, "number": number},
@@ -42,7 +42,7 @@ def cell(
     quick: bool = False,
     number: int = 0,
 ) -> ComparedCell:
-    """With an interval of a tenth; the verdict follows from the means, where none is given."""
+    """Return a cell with an interval of ±10 %; unless it is given, the verdict follows from the means."""
     value = None
     if mean is not None:
         value = MeasuredValue(
@@ -56,7 +56,7 @@ def cell(
     return ComparedCell(row, column, unit, value, shown, verdict, by, reason)
 
 
-def sheet(
+def make_table(
     name: str,
     cells: Sequence[ComparedCell] = (),
     measured: Mapping[str, tuple[Record, ...]] | None = None,
@@ -64,7 +64,7 @@ def sheet(
     quick: bool = False,
     **changes: Any,
 ) -> ResultTable:
-    """Rows and columns in the order in which they are met."""
+    """Return a table with rows and columns in the order of the cells."""
     rows = tuple(dict.fromkeys(cell.row for cell in cells))
     columns = tuple(dict.fromkeys(cell.column for cell in cells))
     about = f"What of {name}?"
@@ -83,7 +83,7 @@ def sheet(
 def grid(
     rows: Sequence[str], columns: Sequence[str], *, unit: str = "success", quick: bool = False
 ) -> list[ComparedCell]:
-    """A table whose numbers fall from left to right."""
+    """Return cells whose numbers fall from left to right."""
     return [
         cell(r, c, 90.0 - 7 * y - 3 * x, 88.0 - 7 * y, unit=unit, quick=quick, number=10 * y + x)
         for y, r in enumerate(rows)
@@ -92,27 +92,27 @@ def grid(
 
 
 def samples(label: str) -> Record:
-    """Actions near four points."""
+    """Return actions near four points."""
     expert = [[0.5, 0.0], [0.0, 0.5], [-0.7, 0.0], [0.0, -0.7]] * 20
     sampled = [[x + 0.1 * math.sin(k), y + 0.1 * math.cos(k)] for k, (x, y) in enumerate(expert)]
     return record("samples", label=label, states=SPIRAL, expert=expert, sampled=sampled)
 
 
 def paths(label: str, off: float) -> Record:
-    """Spirals that go wrong by some factor."""
+    """Return spirals; the error of each grows with `off`."""
     taken = [[[x * (1 + off * s), y] for x, y in SPIRAL] for s in range(3)]
     return record("trajectories", label=label, task="spiral", paths=taken, success=[True, off == 0, False])
 
 
 def curves(label: str, speed: float) -> Record:
-    """Losses of two members that fall."""
+    """Return falling losses of two members."""
     updates = list(range(0, 1000, 100))
     fall = [[math.exp(-speed * u / 300), 1.1 * math.exp(-speed * u / 300)] for u in updates]
     return record("curves", label=label, updates=updates, losses={"L_BC": fall, "L_DM": fall})
 
 
 def field() -> Record:
-    """Arrows to the middle."""
+    """Return arrows that point to the centre."""
     positions = [[0.5 * i, 0.5 * j] for i in range(14) for j in range(14)]
     directions = [[3.3 - x, 3.3 - y] for x, y in positions]
     return record(
@@ -120,8 +120,8 @@ def field() -> Record:
     )
 
 
-def fourteen(*, quick: bool = False) -> list[ResultTable]:
-    """All of them, in the order of the registry."""
+def all_tables(*, quick: bool = False) -> list[ResultTable]:
+    """Return one table per experiment, in the order of the registry."""
     levels = (0.0, 0.002, 0.01, 0.1)
     spiral = (paths("expert", 0.0), paths("BC", 0.01), paths("DM", 0.2))
     main = [
@@ -141,17 +141,17 @@ def fourteen(*, quick: bool = False) -> list[ResultTable]:
         for level in levels
     )
     return [
-        sheet("main-table", main, quick=quick),
-        sheet("multimodality", [cell("ratio", task, 0.4, 0.184, unit="ratio") for task in TASKS], quick=quick),
-        sheet("generalization", [*grid(METHODS, ("1", "1.25", "1.5", "1.75", "2")), *drops], quick=quick),
-        sheet("inference", speeds, quick=quick),
-        sheet(
+        make_table("main-table", main, quick=quick),
+        make_table("multimodality", [cell("ratio", task, 0.4, 0.184, unit="ratio") for task in TASKS], quick=quick),
+        make_table("generalization", [*grid(METHODS, ("1", "1.25", "1.5", "1.75", "2")), *drops], quick=quick),
+        make_table("inference", speeds, quick=quick),
+        make_table(
             "manifold",
             grid(("BC", "DM", "DBC"), ("success",)),
             {"samples": (samples("diffusion model"),), "trajectories": (*spiral, paths("DBC", 0.0))},
             quick=quick,
         ),
-        sheet(
+        make_table(
             "noise-injection",
             [*grid(("DM", "DM-0.01", "BC"), ("success",)), *errors],
             {
@@ -161,12 +161,18 @@ def fourteen(*, quick: bool = False) -> list[ResultTable]:
             },
             quick=quick,
         ),
-        sheet("guides", grid(("BC", "EBM", "VAE", "GAN", "DM"), ("Maze, with BC", "Maze, without BC")), quick=quick),
-        sheet("coefficient", grid(("DBC",), ("0", "0.1", "0.5", "1", "10")), quick=quick),
-        sheet("expert-term", grid(("L_agent alone", "L_DM"), TASKS), quick=quick),
-        sheet("loss-curves", (), {"curves": (curves("BC", 1.0), curves("DM", 0.2), curves("DBC", 1.5))}, quick=quick),
-        sheet("dataset-size", grid(METHODS, ("25 %", "50 %", "75 %", "100 %")), quick=quick),
-        sheet("augmentation", [cell("real pairs", "success", 92.0), cell("gain", "success", 2.0, 2.06)], quick=quick),
-        sheet("pixels", grid(("BC", "DBC"), ("CarRacing",), unit="return"), quick=quick),
-        sheet("gradient-field", (), {"field": (field(),)}, quick=quick),
+        make_table(
+            "guides", grid(("BC", "EBM", "VAE", "GAN", "DM"), ("Maze, with BC", "Maze, without BC")), quick=quick
+        ),
+        make_table("coefficient", grid(("DBC",), ("0", "0.1", "0.5", "1", "10")), quick=quick),
+        make_table("expert-term", grid(("L_agent alone", "L_DM"), TASKS), quick=quick),
+        make_table(
+            "loss-curves", (), {"curves": (curves("BC", 1.0), curves("DM", 0.2), curves("DBC", 1.5))}, quick=quick
+        ),
+        make_table("dataset-size", grid(METHODS, ("25 %", "50 %", "75 %", "100 %")), quick=quick),
+        make_table(
+            "augmentation", [cell("real pairs", "success", 92.0), cell("gain", "success", 2.0, 2.06)], quick=quick
+        ),
+        make_table("pixels", grid(("BC", "DBC"), ("CarRacing",), unit="return"), quick=quick),
+        make_table("gradient-field", (), {"field": (field(),)}, quick=quick),
     ]
