@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from diffclone.cli.console import bars, percent, print_json, print_table
 from diffclone.data import Demonstrations
-from diffclone.deploy.calibration import Rollouts, collect_rollouts, conformal_threshold, monitor_of
+from diffclone.deploy.calibration import Rollouts, collect_rollouts, conformal_threshold, make_monitor
 from diffclone.deploy.monitor import Monitor
 from diffclone.errors import InvalidSettings
 from diffclone.policy import Policy
@@ -236,7 +236,7 @@ class Monitoring:
         calibrated: list[int] = []
         with bars() as show:
             for m in range(len(policy)):
-                scores = make_scores(monitor_of(run, m), policy, demos)
+                scores = make_scores(make_monitor(policy, m), policy, demos)
                 good = collect_rollouts(policy[m], task, episodes=self.episodes).successes
                 calibrated.append(good.num_episodes)
                 early = int(np.median(good.lengths)) // 2

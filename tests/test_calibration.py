@@ -13,7 +13,7 @@ import tyro
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training
 from diffclone.cli.calibrate import Calibrate
-from diffclone.deploy.calibration import Rollouts, collect_rollouts, conformal_threshold, monitor_of
+from diffclone.deploy.calibration import Rollouts, collect_rollouts, conformal_threshold, make_monitor
 from diffclone.deploy.monitor import PARTS, Calibration, Monitor
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings, UnknownMember, UnknownName
 from diffclone.evaluation import START_SEEDS
@@ -76,10 +76,10 @@ def test_rollouts_need_one_member(run: Run) -> None:
 
 
 def test_each_member_has_its_guide(run: Run) -> None:
-    first, second = monitor_of(run, 0), monitor_of(run, 1)
+    first, second = make_monitor(run.policy(), 0), make_monitor(run.policy(), 1)
     assert first.fingerprint != second.fingerprint
     with pytest.raises(UnknownMember, match="member 2 does not exist"):
-        monitor_of(run, 2)
+        make_monitor(run.policy(), 2)
 
 
 # The command.
@@ -89,7 +89,7 @@ def test_calibrate_on_demonstrations(run: Run, held_out: str, capsys: pytest.Cap
     Calibrate(run.folder, data=held_out, alpha=0.1, member=1).run()
     printed = capsys.readouterr().err
     assert re.fullmatch(r"wrote \S*calibration.json: thresholds state .*; 20 episodes, alpha 0.1, member 1.\n", printed)
-    monitor, found = monitor_of(run, 1), read_calibration(run)
+    monitor, found = make_monitor(run.policy(), 1), read_calibration(run)
     assert (found.episodes, found.member, found.guide) == (20, 1, monitor.fingerprint)
     assert found.source == {"demonstrations": HELD_OUT.fingerprint, "steps": HELD_OUT.num_steps}
     maxima = monitor.episode_maxima(HELD_OUT)
@@ -112,7 +112,9 @@ def test_calibrate_on_successful_rollouts(run: Run, capsys: pytest.CaptureFixtur
     assert 2 <= rollouts.success.sum() < 12, "the fixture must have successes and failures"
     assert found.episodes == printed["episodes"] == rollouts.success.sum()
     assert found.source["starts"] == "validation"
-    assert found.both == conformal_threshold(monitor_of(run, 0).episode_maxima(rollouts.successes)["both"], 0.4)
+    assert found.both == conformal_threshold(
+        make_monitor(run.policy(), 0).episode_maxima(rollouts.successes)["both"], 0.4
+    )
 
 
 def test_a_calibration_is_replaced_only_with_again(run: Run, held_out: str) -> None:
@@ -153,7 +155,7 @@ def test_errors_leave_nothing_behind(run: Run, flags: dict[str, Any], error: typ
 
 def test_a_run_without_a_diffusion_guide_is_refused(tmp_path: Path) -> None:
     run = train(tmp_path / "bc", BC(training=Training(updates=1), network=Network(width=4, depth=1)), TRAINED)
-    with pytest.raises(InvalidSettings, match="a monitor needs a DiffusionGuide; this BC has no guide"):
+    with pytest.raises(InvalidSettings, match="this BC policy has no guide"):
         Calibrate(run.folder, data="maze", skip_trained=True).run()
     with pytest.raises(InvalidFile, match="is not a run"):
         Calibrate(tmp_path, data="maze").run()

@@ -10,11 +10,12 @@ import torch
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Encoder, EnergyGuide, Network, Normaliser
 from diffclone.deploy.calibration import conformal_threshold, episodes_needed
-from diffclone.deploy.monitor import BATCH, NOISE_LEVELS, PARTS, WEIGHTS, Calibration, Monitor, judging_parts
+from diffclone.deploy.monitor import BATCH, NOISE_LEVELS, PARTS, WEIGHTS, Calibration, Monitor
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
-from diffclone.model import Dims
+from diffclone.model import Dims, Model, init_parts
 from diffclone.nn.diffusion import Diffusion
 from diffclone.rng import Rng
+from diffclone.training.guide import TrainedGuide
 
 OBS, ACT = 3, 2
 GUIDE = DiffusionGuide(width=16, depth=2, steps=50)
@@ -40,13 +41,17 @@ def constant(value: float) -> Diffusion:
     return net
 
 
+def make_monitor(net: Diffusion, method: Model[Any] = METHOD) -> Monitor:
+    return Monitor(TrainedGuide(method, NORMALISER, lambda: {"guide": net}))
+
+
 def calibration(monitor: Monitor, **changes: Any) -> Calibration:
     guide, source = monitor.fingerprint, {"task": "maze"}
     known = Calibration(0.1, 9, state=1.0, action=2.0, both=1.5, member=0, guide=guide, source=source)
     return dataclasses.replace(known, **changes)
 
 
-MONITOR = Monitor(GUIDE, weights(), NORMALISER)
+MONITOR = make_monitor(weights())
 
 
 # Scores.
@@ -64,7 +69,7 @@ def test_draws_are_stratified_with_noise_of_both_signs() -> None:
 
 def test_score_of_a_constant_denoiser() -> None:
     # With ε and −ε the cross terms cancel: mean of (±ε − c)² = ε² + c².
-    monitor = Monitor(GUIDE, constant(0.5), NORMALISER)
+    monitor = make_monitor(constant(0.5))
     squares = monitor.draws[1][:NOISE_LEVELS].double().square().mean(0).numpy()
     score = monitor.score(DEMOS.obs[0], DEMOS.act[0])
     assert score.state == pytest.approx(squares[:OBS].mean() + 0.25, rel=1e-5)
@@ -86,7 +91,7 @@ def test_both_is_the_denoising_error_and_the_mean_of_its_parts() -> None:
 
 
 def test_scores_are_equal_alone_and_in_a_batch() -> None:
-    again = Monitor(GUIDE, weights(), NORMALISER)
+    again = make_monitor(weights())
     rows = np.tile(DEMOS.obs, (6, 1)), np.tile(DEMOS.act, (6, 1))
     assert len(rows[0]) > BATCH
     first, second = MONITOR.score(*rows), again.score(*rows)
@@ -95,12 +100,12 @@ def test_scores_are_equal_alone_and_in_a_batch() -> None:
     one = MONITOR.score(rows[0][5], rows[1][5])
     assert one.both.shape == ()
     assert float(one.action) == pytest.approx(first.action[5], rel=1e-5)
-    assert MONITOR.fingerprint == again.fingerprint != Monitor(GUIDE, weights(1), NORMALISER).fingerprint
+    assert MONITOR.fingerprint == again.fingerprint != make_monitor(weights(1)).fingerprint
 
 
 def test_scores_do_not_depend_on_the_range_of_t_of_the_cost() -> None:
     narrow = dataclasses.replace(GUIDE, t_low=10, t_high=20, draws=3)
-    other = Monitor(narrow, weights(), NORMALISER)
+    other = make_monitor(weights(), DBC(guide=narrow))
     assert np.array_equal(other.score(DEMOS.obs, DEMOS.act).both, MONITOR.score(DEMOS.obs, DEMOS.act).both)
 
 
@@ -122,10 +127,9 @@ def test_images_are_scored_by_their_features() -> None:
         rng.integers(0, 256, (5, 36 * 36)).astype(np.uint8), rng.normal(size=(5, ACT)), episode_ends=[5]
     )
     normaliser = Normaliser.from_demonstrations(demos)
-    needed = judging_parts(method, normaliser)
-    assert (needed["encoder"][1].obs, needed["guide"][1].obs) == (36 * 36, 4)
-    parts = {name: model.init(dims, Rng([0])["init"]) for name, (model, dims) in needed.items()}
-    score = Monitor.of(method, parts, normaliser).score(demos.obs, demos.act)
+    parts = init_parts(method, Dims(36 * 36, ACT), Rng([0]))
+    monitor = Monitor(TrainedGuide(method, normaliser, lambda: parts))
+    score = monitor.score(demos.obs, demos.act)
     assert score.state.shape == (5,)
     np.testing.assert_allclose(score.both, (4 * score.state + ACT * score.action) / (4 + ACT))
 
@@ -137,7 +141,7 @@ def test_scores_above_the_threshold_raise_an_alarm() -> None:
     plain = MONITOR.score(DEMOS.obs, DEMOS.act)
     assert plain.alarm is None
     q = calibration(MONITOR, **{name: float(np.median(getattr(plain, name))) for name in PARTS})
-    alarm = MONITOR.with_calibration(q).score(DEMOS.obs, DEMOS.act).alarm
+    alarm = dataclasses.replace(MONITOR, calibration=q).score(DEMOS.obs, DEMOS.act).alarm
     assert alarm is not None
     for name in PARTS:
         assert np.array_equal(getattr(alarm, name), getattr(plain, name) > getattr(q, name))
@@ -145,7 +149,7 @@ def test_scores_above_the_threshold_raise_an_alarm() -> None:
 
 
 def test_nan_scores_raise_an_alarm() -> None:
-    monitor = MONITOR.with_calibration(calibration(MONITOR, state=1e9, action=1e9, both=1e9))
+    monitor = dataclasses.replace(MONITOR, calibration=calibration(MONITOR, state=1e9, action=1e9, both=1e9))
     nan = monitor.score(np.full((2, OBS), np.nan), np.zeros((2, ACT)))
     assert nan.alarm is not None
     assert nan.alarm.both.all()
@@ -166,7 +170,7 @@ def test_maxima_of_each_episode() -> None:
 
 
 def test_saving_and_loading(tmp_path: Path) -> None:
-    monitor = MONITOR.with_calibration(calibration(MONITOR))
+    monitor = dataclasses.replace(MONITOR, calibration=calibration(MONITOR))
     monitor.save(tmp_path)
     loaded = Monitor.load(tmp_path, METHOD, NORMALISER)
     assert loaded.calibration == monitor.calibration
@@ -174,22 +178,22 @@ def test_saving_and_loading(tmp_path: Path) -> None:
 
 
 def test_a_calibration_of_other_weights_is_refused(tmp_path: Path) -> None:
-    MONITOR.with_calibration(calibration(MONITOR)).save(tmp_path)
-    other = Monitor(GUIDE, weights(1), NORMALISER)
+    dataclasses.replace(MONITOR, calibration=calibration(MONITOR)).save(tmp_path)
+    other = make_monitor(weights(1))
     with pytest.raises(InvalidFile, match=f"to guide {MONITOR.fingerprint}, the weights are guide {other.fingerprint}"):
-        other.with_calibration(calibration(MONITOR))
+        dataclasses.replace(other, calibration=calibration(MONITOR))
     wider = DBC(guide=dataclasses.replace(GUIDE, width=17))
-    with pytest.raises(InvalidFile, match=rf"requires guide.*17.*{WEIGHTS} has \(1, 5, 16\)"):
+    with pytest.raises(InvalidFile, match=rf"{WEIGHTS}: the settings require guide.*17.*; it has \(1, 5, 16\)"):
         Monitor.load(tmp_path, wider, NORMALISER)
 
 
 def test_methods_without_a_diffusion_guide_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match="this BC has no guide"):
-        judging_parts(BC(), NORMALISER)
-    with pytest.raises(InvalidSettings, match="this DBC has EnergyGuide"):
-        judging_parts(DBC(guide=EnergyGuide()), NORMALISER)
-    with pytest.raises(InvalidSettings, match="these weights have 2"):
-        Monitor(GUIDE, GUIDE.init(Dims(OBS, ACT), Rng([0, 1])["init"]), NORMALISER)
+    with pytest.raises(InvalidSettings, match="BC has no guide"):
+        make_monitor(weights(), BC())
+    with pytest.raises(InvalidSettings, match="needs a DiffusionGuide; this guide is EnergyGuide"):
+        make_monitor(weights(), DBC(guide=EnergyGuide()))
+    with pytest.raises(InvalidSettings, match="the guide of one member; this guide has 2"):
+        make_monitor(GUIDE.init(Dims(OBS, ACT), Rng([0, 1])["init"]))
     with pytest.raises(InvalidSettings, match="only a calibrated monitor"):
         MONITOR.save(tmp_path)
 

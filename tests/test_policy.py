@@ -11,10 +11,8 @@ import torch
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Policy, Training, evaluate, fit
 from diffclone.deploy.calibration import calibrate
-from diffclone.deploy.monitor import Monitor
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
 from diffclone.files import digest, read_tensors, write_tensors
-from diffclone.fit import FitOptions, fit_with_options
 from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Method
 from diffclone.nn.energy import Langevin
@@ -434,17 +432,19 @@ def test_a_policy_without_a_calibrated_monitor_says_how_to_make_one(policy: Poli
         policy.monitor(OBS[0], ACT[0])
 
 
-def test_a_monitor_travels_with_its_policy(tmp_path: Path) -> None:
+def test_a_monitor_is_saved_with_its_policy(tmp_path: Path) -> None:
     guide = DiffusionGuide(training=BRIEF, width=16)
     method = DBC(training=BRIEF, network=Network(width=16, depth=2), guide=guide)
     ends = list(range(10, 201, 10))
     demos = Demonstrations.from_arrays(OBS, ACT, episode_ends=ends, meta={"action_bounds": BOUNDS})
-    fitted = fit_with_options(method, demos, FitOptions(device="cpu"))
-    monitor = Monitor.of(method, fitted.trained.parts, fitted.policy.normaliser)
-    watched = replace(fitted.policy, guard=calibrate(monitor, demos, 0.1, member=0, source={"what": "a test"}))
-    watched.save(tmp_path / "policy")
+    training, held_out = demos.split(0.5)
+    policy = fit(method, training, device="cpu")
+    with pytest.raises(InvalidData, match="the policy was trained on these episodes"):
+        calibrate(policy, training)
+    monitored = calibrate(policy, held_out, 0.1)
+    monitored.save(tmp_path / "policy")
     again = Policy.load(tmp_path / "policy")
-    ours, theirs = (p[0].monitor(OBS[:5], ACT[:5]) for p in (watched, again))
+    ours, theirs = (p[0].monitor(OBS[:5], ACT[:5]) for p in (monitored, again))
     assert np.array_equal(ours.both, theirs.both)
     assert theirs.alarm is not None
     assert again.monitor(100 * OBS[0], ACT[0]).alarm.both  # pyright: ignore[reportOptionalMemberAccess]

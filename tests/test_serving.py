@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from diffclone import BC, Demonstrations, DiffusionGuide, Network, Policy, Training, fit
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Policy, Training, fit
 from diffclone.cli.serve import Serve
 from diffclone.deploy import server as serving
 from diffclone.deploy.monitor import Monitor
@@ -29,6 +29,7 @@ from diffclone.errors import InvalidSettings, UnknownMember
 from diffclone.fit import FitOptions
 from diffclone.methods import IBC
 from diffclone.rng import Rng
+from diffclone.training.guide import TrainedGuide
 from diffclone.training.runs import train_run
 
 RNG = np.random.default_rng(0)
@@ -162,8 +163,9 @@ def test_the_scores_of_a_monitor_are_in_the_reply(policy: Policy) -> None:
 
 def test_the_monitor_of_the_policy_is_used_by_default(policy: Policy) -> None:
     guide = DiffusionGuide(width=8, depth=1, steps=10)
-    monitor = Monitor(guide, guide.init(policy.dims, Rng([0])["init"]), policy.normaliser)
-    with serve_in_thread(Server(replace(policy, guard=monitor))) as port:
+    parts = {"guide": guide.init(policy.dims, Rng([0])["init"])}
+    monitor = Monitor(TrainedGuide(DBC(guide=guide), policy.normaliser, lambda: parts))
+    with serve_in_thread(Server(replace(policy, calibrated_monitor=monitor))) as port:
         for rows in (0, slice(0, 4)):
             answer = act(port, OBS[rows].tolist())[1]
             assert answer["monitor"] == monitor.score(OBS[rows], np.array(answer["action"], np.float32)).to_dict()
@@ -357,7 +359,7 @@ def test_an_incomplete_request_gets_no_reply(port: int) -> None:
 def test_a_large_body_is_refused_before_it_is_read(port: int) -> None:
     status, _, body = request(port, "POST", "/act", b" " * (serving.MAX_BODY_BYTES + 1), content_type=JSON)
     assert status == 413
-    assert json.loads(body)["error"] == f"the body exceeds {serving.MAX_BODY_BYTES} bytes. Send fewer rows."
+    assert json.loads(body)["error"] == f"the body exceeds {serving.MAX_BODY_BYTES} bytes."
 
 
 def test_expect_100_continue(port: int) -> None:

@@ -85,7 +85,7 @@ class Policy:
     """Lowest and highest action. Actions are clipped to them."""
     data: dict[str, Any] = field(default_factory=dict[str, Any])
     """Describes the demonstrations it was trained on."""
-    guard: Monitor | None = None
+    calibrated_monitor: Monitor | None = None
     """The monitor, if one was calibrated."""
     guide: TrainedGuide | None = None
     """The trained guide, if the method has one. `fit` and `Run.policy` set it; `save` does not write it."""
@@ -198,9 +198,9 @@ class Policy:
 
     def monitor(self, obs: npt.NDArray[Any], action: npt.NDArray[Any]) -> Score:
         """Return how far the pair is from the demonstrations, for state and action, and whether that is an alarm."""
-        if self.guard is None:
+        if self.calibrated_monitor is None:
             raise InvalidSettings("this policy has no calibrated monitor. Make one with: diffclone calibrate RUN.")
-        return self.guard.score(obs, action)
+        return self.calibrated_monitor.score(obs, action)
 
     def predict(
         self,
@@ -241,8 +241,8 @@ class Policy:
             config["sha256"] = digest(temporary / "model.safetensors")
             write_json(temporary / "config.json", config)
             write_atomically(temporary / "README.md", model_card(config).encode())
-            if self.guard is not None and self.guard.calibration is not None:
-                self.guard.save(temporary)
+            if self.calibrated_monitor is not None and self.calibrated_monitor.calibration is not None:
+                self.calibrated_monitor.save(temporary)
 
     @classmethod
     def load(cls, folder: str | Path, *, device: torch.device | str = "cpu") -> "Policy":

@@ -10,9 +10,10 @@ from diffclone.deploy.calibration import (
     find_trained_episodes,
     select_held_out,
 )
-from diffclone.deploy.monitor import CALIBRATION, Monitor
+from diffclone.deploy.monitor import CALIBRATION
 from diffclone.errors import InvalidSettings
 from diffclone.files import refuse_existing
+from diffclone.policy import Policy
 from diffclone.tasks import TASKS
 from diffclone.tasks.options import parse_options
 from diffclone.training.runs import Run
@@ -56,7 +57,9 @@ class Calibrate:
         path = run.folder / "policy" / CALIBRATION
         if not self.again:
             refuse_existing(path, "Add --again to replace it.")
-        monitor = self.on_rollouts(run, self.env) if self.env is not None else self.on_demonstrations(run)
+        policy = self.on_rollouts(run, self.env) if self.env is not None else self.on_demonstrations(run)
+        monitor = policy.calibrated_monitor
+        assert monitor is not None
         monitor.save(path.parent)
         q = monitor.calibration
         assert q is not None
@@ -68,7 +71,7 @@ class Calibrate:
                 f"wrote {path}: thresholds {thresholds}; {q.episodes} episodes, alpha {q.alpha:g}, member {q.member}."
             )
 
-    def on_demonstrations(self, run: Run) -> Monitor:
+    def on_demonstrations(self, run: Run) -> Policy:
         """Calibrate on --data, or on the run's held-out episodes."""
         known = run.episodes
         if self.data is None and (known is None or known.source is None or not known.held_out):
@@ -89,7 +92,7 @@ class Calibrate:
             print_message(f"using {chosen.num_episodes} episodes of {data}; {left_out} are left out.")
         return calibrate_on_demonstrations(run, chosen, self.alpha, self.member)
 
-    def on_rollouts(self, run: Run, env: str) -> Monitor:
+    def on_rollouts(self, run: Run, env: str) -> Policy:
         """Calibrate on successful episodes in a task."""
         task = TASKS[env]
         options = task.check_options(parse_options(self.options))

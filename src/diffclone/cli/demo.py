@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from diffclone.fit import FitOptions
 from diffclone.guides import DiffusionGuide
 from diffclone.methods import DBC
 from diffclone.model import Dims
+from diffclone.nn.diffusion import Diffusion
 from diffclone.policy import Policy
 from diffclone.records import Record
 from diffclone.rng import Rng
@@ -201,7 +202,7 @@ def sampled_positions(run: Run) -> npt.NDArray[np.float64]:
     method = policy.method
     assert isinstance(method, DBC)
     assert isinstance(method.guide, DiffusionGuide)
-    dims = Dims(policy.dims.obs, policy.dims.act)
-    weights = run.part("guide", method.guide, dims, member=0)
-    obs, _ = method.guide.sample(weights, 600, dims, Rng([0]))
+    assert policy.guide is not None
+    weights = cast(Diffusion, policy.guide.weights)
+    obs, _ = method.guide.sample(weights, 600, Dims(policy.dims.obs, policy.dims.act), Rng([0]))
     return (obs[0] * policy.normaliser.obs_std + policy.normaliser.obs_mean)[:, :2].double().numpy()

@@ -12,14 +12,14 @@ acts, successful rollouts bound them while the policy acts.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
 from diffclone.data import Demonstrations
-from diffclone.deploy.monitor import Calibration, Monitor, judging_parts
+from diffclone.deploy.monitor import Calibration, Monitor
 from diffclone.errors import InvalidData, InvalidSettings
 from diffclone.evaluation import Starts, evaluate
 from diffclone.policy import Policy
@@ -70,13 +70,14 @@ class Rollouts:
         return self.steps.take(np.flatnonzero(self.success).tolist())
 
 
-def monitor_of(run: Run, member: int) -> Monitor:
-    """Return the monitor of one member of a run, without calibration."""
-    policy = run.policy()
-    member = policy.members.index(policy[member].members[0])
-    needed = judging_parts(policy.method, policy.normaliser)
-    parts = {name: run.part(name, model, dims, member=member) for name, (model, dims) in needed.items()}
-    return Monitor.of(policy.method, parts, policy.normaliser)
+def make_monitor(policy: Policy, member: int = 0) -> Monitor:
+    """Return a monitor with the guide of one member of a policy, without calibration."""
+    if (guide := policy[member].guide) is None:
+        raise InvalidSettings(
+            f"this {type(policy.method).__name__} policy has no guide. Use a policy with a diffusion guide, from `fit` "
+            "or `Run.policy`: diffclone train DATA --method dbc --guide diffusion."
+        )
+    return Monitor(guide)
 
 
 def collect_rollouts(
@@ -105,12 +106,35 @@ def collect_rollouts(
 
 
 def calibrate(
-    monitor: Monitor, episodes: Demonstrations, alpha: float, *, member: int, source: Mapping[str, Any]
-) -> Monitor:
-    """Return the monitor with thresholds from these episodes."""
+    policy: Policy,
+    episodes: Demonstrations,
+    alpha: float = 0.05,
+    *,
+    member: int = 0,
+    source: Mapping[str, Any] | None = None,
+) -> Policy:
+    """Return the policy with a monitor that is calibrated on `episodes`.
+
+    Args:
+        policy: a policy with a diffusion guide.
+        episodes: demonstrations or successful rollouts. None of them may be in the training data.
+        alpha: the share of good episodes that may raise an alarm.
+        member: the index of the member whose guide computes the scores.
+        source: stored with the thresholds; by default the fingerprint of the episodes.
+    """
+    if episodes.fingerprint == policy.data.get("fingerprint"):
+        raise InvalidData("the policy was trained on these episodes. Calibrate on episodes that were held out.")
+    monitor = make_monitor(policy, member)
     thresholds = {name: conformal_threshold(m, alpha) for name, m in monitor.episode_maxima(episodes).items()}
-    count, guide = episodes.num_episodes, monitor.fingerprint
-    return monitor.with_calibration(Calibration(alpha, count, **thresholds, member=member, guide=guide, source=source))
+    calibration = Calibration(
+        alpha=alpha,
+        episodes=episodes.num_episodes,
+        **thresholds,
+        member=range(len(policy))[member],
+        guide=monitor.fingerprint,
+        source=source or {"demonstrations": episodes.fingerprint, "steps": episodes.num_steps},
+    )
+    return replace(policy, calibrated_monitor=replace(monitor, calibration=calibration))
 
 
 def select_held_out(run: Run, demos: Demonstrations) -> Demonstrations:
@@ -128,17 +152,15 @@ def select_held_out(run: Run, demos: Demonstrations) -> Demonstrations:
 
 def find_trained_episodes(run: Run, demos: Demonstrations) -> list[int] | None:
     """Return the indices of the episodes in the run's training data; None if an older run does not know them."""
-    if (known := run.episodes) is not None:
-        return demos.find_shared_episodes(known.trained)
-    return list(range(demos.num_episodes)) if demos.fingerprint == run.policy().data.get("fingerprint") else None
+    return None if (known := run.episodes) is None else demos.find_shared_episodes(known.trained)
 
 
-def calibrate_on_demonstrations(run: Run, demos: Demonstrations, alpha: float, member: int) -> Monitor:
+def calibrate_on_demonstrations(run: Run, demos: Demonstrations, alpha: float, member: int) -> Policy:
     """Calibrate on demonstrations. Episodes of the run's training data are refused."""
-    if overlap := find_trained_episodes(run, demos):
-        known = run.episodes
+    known, overlap = run.episodes, find_trained_episodes(run, demos)
+    if known is not None and overlap:
         way_out = "Calibrate on other episodes, or on rollouts with --env TASK."
-        if known is not None and known.held_out:
+        if known.held_out and known.source:
             way_out = f"Omit --data to calibrate on the run's {len(known.held_out)} held-out episodes."
         elif len(overlap) < demos.num_episodes:
             way_out = "Leave them out with --skip-trained."
@@ -146,8 +168,7 @@ def calibrate_on_demonstrations(run: Run, demos: Demonstrations, alpha: float, m
             f"{len(overlap)} of {demos.num_episodes} episodes are in the training data of {run.folder}, so the rate of "
             f"false alarms could exceed alpha. {way_out}"
         )
-    source = {"demonstrations": demos.fingerprint, "steps": demos.num_steps}
-    return calibrate(monitor_of(run, member), demos, alpha, member=member, source=source)
+    return calibrate(run.policy(), demos, alpha, member=member)
 
 
 def calibrate_on_rollouts(
@@ -159,15 +180,16 @@ def calibrate_on_rollouts(
     episodes: int = 100,
     progress: Callable[[int, int], None] = lambda done, total: None,
     **options: Any,
-) -> Monitor:
+) -> Policy:
     """Calibrate on successful episodes of the policy from validation starts."""
     if TASKS[task].metric != "success":
         raise InvalidSettings(
             f"{task} reports returns but no successes, so successful episodes cannot be selected. "
             "Calibrate on demonstrations instead: --data FILE."
         )
-    monitor, needed = monitor_of(run, member), episodes_needed(alpha)
-    rollouts = collect_rollouts(run.policy()[member], task, episodes=episodes, progress=progress, **options)
+    policy, needed = run.policy(), episodes_needed(alpha)
+    make_monitor(policy, member)  # raises an error before the episodes are run
+    rollouts = collect_rollouts(policy[member], task, episodes=episodes, progress=progress, **options)
     count = int(rollouts.success.sum())
     if count < needed:
         raise InvalidData(
@@ -175,4 +197,4 @@ def calibrate_on_rollouts(
             "Run more --episodes, or choose a larger --alpha."
         )
     source = {"task": task, "starts": "validation", "options": dict(options), "played": episodes, "succeeded": count}
-    return calibrate(monitor, rollouts.successes, alpha, member=member, source=source)
+    return calibrate(policy, rollouts.successes, alpha, member=member, source=source)

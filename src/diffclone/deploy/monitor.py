@@ -12,15 +12,15 @@ finds the thresholds above which scores raise an alarm.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from diffclone.data import Demonstrations, Normaliser
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
@@ -28,8 +28,8 @@ from diffclone.files import read_json, read_tensors, write_json, write_tensors
 from diffclone.guides.diffusion import DiffusionGuide, pair, stratified
 from diffclone.model import Dims, Model
 from diffclone.nn.diffusion import Diffusion
-from diffclone.nn.encoder import Encoder, EncoderNet
 from diffclone.rng import Rng
+from diffclone.training.guide import TrainedGuide, parts_from_tensors
 
 PARTS = ("state", "action", "both")
 """The scores of a pair. Each has its own threshold."""
@@ -126,42 +126,28 @@ class Score:
 class Monitor:
     """Scores pairs in raw units by the diffusion guide of one member."""
 
-    guide: DiffusionGuide
-    weights: Diffusion
-    normaliser: Normaliser
-    encoder: tuple[Encoder, EncoderNet] | None = None
-    """Encoder of images, if the guide has one."""
+    guide: TrainedGuide
     calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
-        """Check that the weights are of one member and that the calibration belongs to them."""
-        members = next(self.weights.parameters()).shape[0]
-        if members != 1:
-            raise InvalidSettings(f"a monitor uses the guide of one member; these weights have {members}.")
+        """Check that the guide is a diffusion model of one member and that the calibration belongs to it."""
+        if not isinstance(guide := self.guide.guide, DiffusionGuide):
+            raise InvalidSettings(
+                f"a monitor needs a DiffusionGuide; this guide is {type(guide).__name__}. "
+                "Train a policy with one: diffclone train DATA --method dbc --guide diffusion."
+            )
+        if len(self.guide) != 1:
+            raise InvalidSettings(f"a monitor uses the guide of one member; this guide has {len(self.guide)}.")
         if self.calibration is not None and self.calibration.guide != self.fingerprint:
             raise InvalidFile(
                 f"the calibration belongs to guide {self.calibration.guide}, the weights are guide {self.fingerprint}. "
                 "Calibrate again: diffclone calibrate RUN --again."
             )
 
-    @classmethod
-    def of(
-        cls,
-        method: Model[Any],
-        parts: Mapping[str, nn.Module],
-        normaliser: Normaliser,
-        calibration: Calibration | None = None,
-    ) -> "Monitor":
-        """Return the monitor of a method with a diffusion guide, from the weights of its parts."""
-        guide, encoder = guide_of(method), method.needs().get("encoder")
-        weights, features = parts["guide"], parts.get("encoder")
-        assert isinstance(weights, Diffusion)
-        seen = (encoder, features) if isinstance(encoder, Encoder) and isinstance(features, EncoderNet) else None
-        return cls(guide, weights, normaliser, seen, calibration)
-
-    def with_calibration(self, calibration: Calibration) -> "Monitor":
-        """Return a copy with thresholds."""
-        return replace(self, calibration=calibration)
+    @property
+    def weights(self) -> Diffusion:
+        """The weights of the guide."""
+        return cast(Diffusion, self.guide.weights)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -177,7 +163,8 @@ class Monitor:
         """(t, ε): diffusion steps (2K) and noise (2K, D)."""
         like, size = self.weights.beta, self.weights.denoiser.out.weight.shape[-1]
         rng = Rng([SEED], dtype=like.dtype)["monitor"]
-        t, eps = stratified(rng["t"], NOISE_LEVELS, 0, self.guide.steps)[0], rng["noise"].normal(NOISE_LEVELS, size)[0]
+        steps = cast(DiffusionGuide, self.guide.guide).steps
+        t, eps = stratified(rng["t"], NOISE_LEVELS, 0, steps)[0], rng["noise"].normal(NOISE_LEVELS, size)[0]
         return torch.cat([t, t]).to(like.device), torch.cat([eps, -eps]).to(like)
 
     @cached_property
@@ -188,26 +175,23 @@ class Monitor:
 
     def score(self, obs: npt.ArrayLike, act: npt.ArrayLike) -> Score:
         """Score one pair (size), (size) or a batch (batch, size), (batch, size), in raw units."""
-        s, a = np.asarray(obs), np.asarray(act)
-        sizes = (len(self.normaliser.obs_mean), len(self.normaliser.act_mean))
+        s, a, like = np.asarray(obs), np.asarray(act), self.guide.normaliser.obs_mean
+        sizes = (len(like), len(self.guide.normaliser.act_mean))
         if s.ndim not in (1, 2) or s.shape[:-1] != a.shape[:-1] or (s.shape[-1], a.shape[-1]) != sizes:
             raise InvalidData(
                 f"the observation has shape {s.shape} and the action {a.shape}; this monitor expects ({sizes[0]},) and "
                 f"({sizes[1]},), or batches of equal length."
             )
-        like = self.normaliser.obs_mean
-        chunks = zip(*(torch.tensor(x.reshape(-1, x.shape[-1])).split(BATCH) for x in (s, a)), strict=True)
+        batches = zip(*(torch.tensor(x.reshape(-1, x.shape[-1])).split(BATCH) for x in (s, a)), strict=True)
         with torch.no_grad():
-            scores = [self.score_tensors(s_rows.to(like), a_rows.to(like)) for s_rows, a_rows in chunks]
-        values = torch.cat(scores, -1).numpy()
-        state, action, both = (v.reshape(s.shape[:-1]) for v in values)
+            scores = [self.score_tensors(s_rows.to(like), a_rows.to(like)) for s_rows, a_rows in batches]
+        state, action, both = (values.reshape(s.shape[:-1]) for values in torch.cat(scores, -1).numpy())
         return Score(state, action, both, self.compare(state, action, both))
 
     def score_tensors(self, obs: Tensor, act: Tensor) -> Tensor:
         """Return the three scores of each row, (3, rows)."""
-        s, a = self.normaliser.normalise_obs(obs)[None], self.normaliser.normalise_act(act)[None]
-        if self.encoder is not None:
-            s = self.encoder[0].encode(self.encoder[1], s)
+        normaliser = self.guide.normaliser
+        s, a = self.guide.observe(normaliser.normalise_obs(obs)[None]), normaliser.normalise_act(act)[None]
         x, (t, eps) = pair(s, a)[0], self.draws
         rows, draws, size = len(x), *eps.shape
         x_t = self.weights.noised(x[:, None, :].expand(rows, draws, size), t, eps).reshape(1, rows * draws, size)
@@ -227,14 +211,13 @@ class Monitor:
     def episode_maxima(self, demos: Demonstrations) -> dict[str, Numbers]:
         """Return the largest value of each score in each episode."""
         scores = self.score(demos.obs, demos.act)
-        begins = demos.episode_ends - demos.lengths
-        return {name: np.maximum.reduceat(getattr(scores, name), begins) for name in PARTS}
+        starts = demos.episode_ends - demos.lengths
+        return {name: np.maximum.reduceat(getattr(scores, name), starts) for name in PARTS}
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the weights by name, as in the saved file."""
-        nets: dict[str, nn.Module] = {"guide": self.weights}
-        nets |= {} if self.encoder is None else {"encoder": self.encoder[1]}
-        return {f"{part}.{name}": t for part, net in nets.items() for name, t in net.state_dict().items()}
+        parts = self.guide.parts.items()
+        return {f"{part}.{name}": tensor for part, net in parts for name, tensor in net.state_dict().items()}
 
     def save(self, folder: Path) -> None:
         """Write weights, then calibration, into a policy's folder."""
@@ -247,37 +230,11 @@ class Monitor:
     def load(cls, folder: Path, method: Model[Any], normaliser: Normaliser) -> "Monitor":
         """Load a monitor saved in a policy's folder."""
         calibration = Calibration.from_dict(read_json(folder / CALIBRATION), where=str(folder / CALIBRATION))
-        tensors, _ = read_tensors(folder / WEIGHTS)
-        parts, like = dict[str, nn.Module](), normaliser.obs_mean
-        for name, (model, dims) in judging_parts(method, normaliser).items():
-            net = model.init(dims, Rng([0], dtype=like.dtype)["init"])
-            ours = {n.removeprefix(f"{name}."): t for n, t in tensors.items() if n.startswith(f"{name}.")}
-            wanted = {n: tuple(t.shape) for n, t in net.state_dict().items()}
-            if wrong := [n for n, shape in wanted.items() if n not in ours or tuple(ours[n].shape) != shape]:
-                n = wrong[0]
-                found = tuple(ours[n].shape) if n in ours else "none"
-                raise InvalidFile(f"{folder}: config.json requires {name}.{n} {wanted[n]}, {WEIGHTS} has {found}.")
-            net.load_state_dict({n: ours[n] for n in wanted})
-            parts[name] = net.to(like.device)
-        return cls.of(method, parts, normaliser, calibration)
-
-
-def guide_of(method: Model[Any]) -> DiffusionGuide:
-    """Return the diffusion guide of a method."""
-    guide = method.needs().get("guide")
-    if not isinstance(guide, DiffusionGuide):
-        has = "no guide" if guide is None else type(guide).__name__
-        raise InvalidSettings(
-            f"a monitor needs a DiffusionGuide; this {type(method).__name__} has {has}. "
-            "Train a policy with one: diffclone train DATA --method dbc --guide diffusion."
-        )
-    return guide
-
-
-def judging_parts(method: Model[Any], normaliser: Normaliser) -> dict[str, tuple[Model[Any], Dims]]:
-    """Return the models whose weights a monitor needs, and their sizes."""
-    guide, encoder = guide_of(method), method.needs().get("encoder")
-    dims = Dims(len(normaliser.obs_mean), len(normaliser.act_mean), normaliser.box)
-    if not isinstance(encoder, Encoder):
-        return {"guide": (guide, dims)}
-    return {"encoder": (encoder, dims), "guide": (guide, replace(dims, obs=encoder.features))}
+        tensors: dict[str, dict[str, Tensor]] = {}
+        for key, tensor in read_tensors(folder / WEIGHTS)[0].items():
+            words = key.split(".")
+            for k in range(1, len(words)):  # the name of a part may contain dots
+                tensors.setdefault(".".join(words[:k]), {})[".".join(words[k:])] = tensor
+        dims = Dims(len(normaliser.obs_mean), len(normaliser.act_mean), normaliser.box)
+        parts = parts_from_tensors(method, dims, tensors, str(folder / WEIGHTS))
+        return cls(TrainedGuide(method, normaliser, lambda: parts), calibration)

@@ -41,7 +41,6 @@ DRAIN_SECONDS = 1.0
 """How long to read and discard data after a refused request, so that the client receives the reply."""
 
 DISCONNECTS = (ConnectionError, TimeoutError, asyncio.IncompleteReadError, asyncio.CancelledError)
-"""How a connection ends; the last one when the server stops."""
 
 MonitorFunction: TypeAlias = Callable[[Floats, Floats], Mapping[str, Any]]
 """Returns scores for an observation and the chosen action, each (size) or (batch, size)."""
@@ -96,7 +95,7 @@ class Server:
             raise InvalidSettings(f"this policy has {len(policy)} members; serve one of them: Server(policy[0]).")
         if token is not None and not token.strip():
             raise InvalidSettings("the token is empty; use one that is hard to guess, or none on 127.0.0.1.")
-        if monitor is None and policy.guard is not None:
+        if monitor is None and policy.calibrated_monitor is not None:
             monitor = lambda obs, action: policy.monitor(obs, action).to_dict()  # noqa: E731
         self.policy, self.monitor, self.token, self.timeout = policy, monitor, token, timeout
         self._connections = 0
@@ -177,8 +176,7 @@ class Server:
         if not (length.isascii() and length.isdigit()):
             raise RequestError(HTTPStatus.BAD_REQUEST, "Content-Length must be a number of bytes.")
         if len(length) > 15 or int(length) > MAX_BODY_BYTES:
-            line = f"the body exceeds {MAX_BODY_BYTES} bytes. Send fewer rows."
-            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, line)
+            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body exceeds {MAX_BODY_BYTES} bytes.")
         if headers.get("expect", "").lower() == "100-continue":
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return Request(words[0], words[1].partition("?")[0], headers, await reader.readexactly(int(length)))
@@ -229,13 +227,13 @@ class Server:
 
     def about(self) -> dict[str, Any]:
         """Return a description of the policy."""
-        policy = self.policy
+        policy, bounds = self.policy, self.policy.bounds
         return {
             "method": to_dict(policy.method)["type"],
             "member": dict(policy.members[0]),
             "observation_size": policy.dims.obs,
             "action_size": policy.dims.act,
-            "bounds": None if policy.bounds is None else [edge.tolist() for edge in policy.bounds],
+            "bounds": None if bounds is None else [bound.tolist() for bound in bounds],
             "fingerprint": policy.data.get("fingerprint"),
             "monitor": self.monitor is not None,
             "versions": versions(),

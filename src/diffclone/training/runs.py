@@ -30,10 +30,9 @@ from diffclone.files import (
     write_tensors,
 )
 from diffclone.fit import FitOptions, OnProgress, check_options, fit_with_options
-from diffclone.model import Dims, Method, Model, Parts, W
+from diffclone.model import Method, Parts
 from diffclone.policy import Policy
 from diffclone.records import Record
-from diffclone.rng import Rng
 from diffclone.settings import differences, to_dict
 from diffclone.training import Progress
 from diffclone.training.episodes import RunEpisodes
@@ -85,13 +84,6 @@ class Run:
             return parts_from_tensors(policy.method, policy.dims, tensors, str(self.folder / "parts"))
 
         return replace(policy, guide=TrainedGuide(policy.method, policy.normaliser, load))
-
-    def part(self, name: str, model: Model[W], dims: Dims, *, member: int) -> W:
-        """The weights of something the method needed, as one member used them."""
-        tensors, _ = read_tensors(self.folder / "parts" / f"{name}.safetensors")
-        net = model.init(dims, Rng([0])["init"])
-        net.load_state_dict({key: t[[member % len(t)]] for key, t in tensors.items()})
-        return net
 
     @property
     def episodes(self) -> RunEpisodes | None:
