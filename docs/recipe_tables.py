@@ -45,12 +45,15 @@ def read_records() -> tuple[Record, ...]:
     return tuple(record for record in Record.read_all(RECORDS) if not record.quick)
 
 
-def find_outcomes(task: str, arm: str, protocol: str) -> Outcomes | None:
+def find_outcomes(task: str, demos: str, arm: str, protocol: str) -> Outcomes | None:
     """Return the episodes of an arm, joined over the Records that hold some of its seeds each; None if not run."""
     rows: dict[int, list[float]] = {}
+    wanted = (f"{task}/{arm}", protocol)
     for record in read_records():
         results: Any = record.results
-        if record.kind != "evaluation" or (results["preset"], results["protocol"]) != (f"{task}/{arm}", protocol):
+        if record.kind != "evaluation" or (results["preset"], results["protocol"]) != wanted:
+            continue
+        if describe_demonstrations(record) != demos:
             continue
         if TASKS[task].metric == "success":
             outcomes = [[letter == "1" for letter in row] for row in results["outcomes"]["success"]]
@@ -60,10 +63,10 @@ def find_outcomes(task: str, arm: str, protocol: str) -> Outcomes | None:
     return Outcomes(tuple(sorted(rows)), np.array([rows[seed] for seed in sorted(rows)])) if rows else None
 
 
-def describe_demonstrations(task: str) -> str:
-    """Return which demonstrations a task was trained on: the authors' file, or those of this repository."""
-    sources = {record.results["demonstrations"] for record in read_records() if record.results["task"] == task}
-    return ", ".join(sorted(sources)) or "bundled"
+def describe_demonstrations(record: Record) -> str:
+    """Return what a Record was trained on: the demonstrations of this repository, or the authors' file."""
+    bundled = TASKS[record.results["task"]].demonstrations().fingerprint
+    return "bundled" if record.data["fingerprint"] == bundled else f"the authors' file {record.data['meta']['source']}"
 
 
 def describe_mean(task: str, outcomes: Outcomes) -> str:
@@ -108,19 +111,21 @@ def task_table(task: str) -> str:
         f"| {unit}, `paper` ± sd over seeds | the paper | seeds × episodes |",
         f"|{'---|' * 8}",
     ]
-    baseline = find_outcomes(task, BASELINE, "fixed")
-    for arm, (name, printed_as) in ARMS.items():
-        outcomes, printed = find_outcomes(task, arm, "fixed"), paper()["main-table"][task][printed_as]
-        mean, difference, count = NOT_RUN, "– | –", "–"
-        if outcomes is not None:
-            mean, count = describe_mean(task, outcomes), " × ".join(str(size) for size in outcomes.table.shape)
-            if baseline is not None and arm != BASELINE:
-                difference = describe_difference(task, outcomes, baseline)
-        lines.append(
-            f"| {name} | {describe_demonstrations(task)} | {mean} | {difference} "
-            f"| {describe_spread(task, find_outcomes(task, arm, 'paper'))} "
-            f"| {printed['mean']:,} ± {printed['sd']} | {count} |"
-        )
+    sources = {describe_demonstrations(record) for record in read_records() if record.results["task"] == task}
+    for demos in sorted(sources, reverse=True) or ["bundled"]:
+        baseline = find_outcomes(task, demos, BASELINE, "fixed")
+        for arm, (name, printed_as) in ARMS.items():
+            outcomes, printed = find_outcomes(task, demos, arm, "fixed"), paper()["main-table"][task][printed_as]
+            mean, difference, count = NOT_RUN, "– | –", "–"
+            if outcomes is not None:
+                mean, count = describe_mean(task, outcomes), " × ".join(str(size) for size in outcomes.table.shape)
+                if baseline is not None and arm != BASELINE:
+                    difference = describe_difference(task, outcomes, baseline)
+            lines.append(
+                f"| {name} | {demos} | {mean} | {difference} "
+                f"| {describe_spread(task, find_outcomes(task, demos, arm, 'paper'))} "
+                f"| {printed['mean']:,} ± {printed['sd']} | {count} |"
+            )
     return "\n".join(lines)
 
 
