@@ -28,13 +28,14 @@ import torch
 import tyro
 from torch import Tensor, nn
 
-from diffclone.cli.console import bars, percent, print_json, print_table
+from diffclone.cli.console import bars, print_json, print_table
 from diffclone.data import Demonstrations
 from diffclone.deploy.calibration import Rollouts, collect_rollouts, conformal_threshold, make_monitor
 from diffclone.deploy.monitor import Monitor
 from diffclone.errors import InvalidSettings
 from diffclone.policy import Policy
 from diffclone.records import Record
+from diffclone.reports.numbers import percent
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
 from diffclone.training.runs import Run

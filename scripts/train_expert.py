@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import numpy as np
 import tyro
 
-from diffclone.cli.console import bars, percent, print_json, print_message
+from diffclone.cli.console import bars, print_json, print_message
 from diffclone.errors import DiffcloneError, InvalidSettings
 from diffclone.files import refuse_existing, write_tensors
 from diffclone.records import versions
+from diffclone.reports.numbers import percent
 from diffclone.tasks import TASKS
 from diffclone.tasks.batch import BatchEnv, Doubles, Flags, Outcome, Rows
 from scripts import ppo

@@ -141,7 +141,7 @@ def test_a_preset_with_another_guide_is_named(monkeypatch: pytest.MonkeyPatch) -
         return DBC(guide=GUIDES["energy"]())
 
     monkeypatch.setattr("diffclone.cli.augment.preset", other)
-    with pytest.raises(InvalidSettings, match="from a DiffusionGuide; maze/dbc/energy has EnergyGuide"):
+    with pytest.raises(InvalidSettings, match="only a DiffusionGuide generates pairs; maze/dbc/energy has EnergyGuide"):
         Augment("maze", Path("a.npz"), preset="energy").choose_guide("maze")
 
 
@@ -154,8 +154,8 @@ def test_a_preset_with_another_guide_is_named(monkeypatch: pytest.MonkeyPatch) -
         (("maze", "--out", "a.npz", "--ratio", "0"), "ratio must be finite and above 0; it is 0"),
         (("maze", "--out", "a.npz", "--ratio", "1e-9"), "at least one pair must be generated; 0 were asked for"),
         (("maze", "--out", "a.npz", "--preset", "dmo"), "unknown preset 'maze/dbc/dmo'; did you mean 'maze/dbc/demo'"),
-        (("maze", "--out", "a.npz", "--preset", "demo", *FLAGS), "give --preset or --guide flags, not both"),
-        (("mine.npz", "--out", "a.npz", "--preset", "demo"), "a preset belongs to a task; say --task NAME"),
+        (("maze", "--out", "a.npz", "--preset", "demo", *FLAGS), "use --preset or --guide flags, not both"),
+        (("mine.npz", "--out", "a.npz", "--preset", "demo"), "--preset demo needs --task NAME"),
         (("car-racing", "--out", "a.npz"), "pictures cannot be generated"),
     ],
     ids=lambda value: " ".join(value[2:5]) if isinstance(value, tuple) else "",

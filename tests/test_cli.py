@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,13 @@ def test_a_file_knows_its_task(diffclone: Command, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "run.json").read_text())["task"] == "maze"
 
 
+def test_a_file_of_an_unknown_task_is_trained_on(diffclone: Command, tmp_path: Path) -> None:
+    demos = TASKS["maze"].demonstrations().take([0, 1])
+    replace(demos, meta={"task": "another package's"}).save(tmp_path / "mine.npz")
+    assert diffclone("train", tmp_path / "mine.npz", *TINY, "--out", tmp_path / "run").code == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["task"] is None
+
+
 def test_tensorboard_is_written_into_the_run(diffclone: Command, tmp_path: Path) -> None:
     answer = diffclone("train", "maze", *TINY, "--out", tmp_path / "run", "--tensorboard")
     assert answer.code == 0, answer.err
@@ -286,7 +294,7 @@ def test_files_that_are_no_demonstrations_are_one_line(
         (("train", "maze", "--vary", "coefficient"), "--vary takes FIELD=NUMBER,NUMBER,….*'coefficient'"),
         (("train", "maze", "--vary", "gate=1"), "cannot vary in 'gate'.*can vary: coefficient, imitation"),
         (("train", "maze", "--device", "cuda"), "no CUDA device is available"),
-        (("collect", "maze", "--episodes", "0"), "at least one episode must be collected; 0 were asked for"),
+        (("collect", "maze", "--episodes", "0"), "at least one episode must be collected; 0 were requested"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -406,7 +414,7 @@ def test_evaluate_says_what_is_wrong_with_a_folder(diffclone: Command, run_folde
     refused(diffclone("evaluate", tmp_path), r"is not a run: it has no run\.json\. Make one with: diffclone train")
     refused(diffclone("evaluate", tmp_path / "none"), "none is not a run")
     refused(diffclone("evaluate", run_folder, "--task", "mase"), "unknown task 'mase'; did you mean 'maze'")
-    refused(diffclone("evaluate", run_folder, "--episodes", "0"), "at least one episode must be played")
+    refused(diffclone("evaluate", run_folder, "--episodes", "0"), "at least one episode must be run")
     shutil.rmtree(run_folder / "policy")
     refused(diffclone("evaluate", run_folder), "has not finished training. Give the same `diffclone train` again")
 
@@ -515,7 +523,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path: Path) 
         out, err = process.communicate(timeout=60)
     answer = Answer(process.returncode, out, err)
     assert answer.code == 130
-    assert "The checkpoint is kept; the same command goes on from there." in said(answer)
+    assert "A checkpoint is saved. Run the same command to resume." in said(answer)
     assert (tmp_path / "stopped" / "checkpoints" / "policy.safetensors").exists()
     assert not (tmp_path / "stopped" / "policy").exists()
     before = updates()

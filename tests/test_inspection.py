@@ -359,7 +359,7 @@ def test_inspect_prints_tables_and_writes_a_page(file: Path, capsys: pytest.Capt
     page = file.with_name("page.html")
     Inspect(str(file), page=page).run()
     printed = capsys.readouterr()
-    for words in ("What was understood", "[/red]", "obs 5", "-8 … 8", "warning", "episode 9", "Most unusual"):
+    for words in ("Contents", "[/red]", "obs 5", "-8 … 8", "warning", "episode 9", "Most unusual"):
         assert words in printed.out
     assert "0 problems, 1 warning, 0 notes" in printed.err
     text = page.read_text(encoding="utf-8")
@@ -384,7 +384,7 @@ def test_a_page_with_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     images(blank=2).save(tmp_path / "images.npz")
     Inspect(str(tmp_path / "images.npz"), page=tmp_path / "page.html").run()
     assert "pixels" in capsys.readouterr().out
-    assert "mean grey" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "mean brightness" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_pages_are_html_and_not_overwritten(file: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from conftest import Command
-from diffclone.cli.report import LARGEST, read_videos, write_all
+from diffclone.cli.report import MAX_VIDEO_BYTES, read_videos, write_all
 from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.experiments import EXPERIMENTS
 from diffclone.experiments.compare import derive_cell
@@ -421,7 +421,7 @@ def two_of_one(folder: Path) -> None:
 
 
 def too_large(folder: Path) -> None:
-    (folder / "maze.mp4").write_bytes(b"x" * (LARGEST + 1))
+    (folder / "maze.mp4").write_bytes(b"x" * (MAX_VIDEO_BYTES + 1))
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,15 @@ def test_tasks_as_json_hold_the_experts_scores(diffclone: Command) -> None:
         assert re.fullmatch(r"\d+\.\d %" if task.metric == "success" else r"-?\d+", row["expert"])
 
 
+def test_a_task_of_another_package_needs_no_demonstrations_and_no_score(
+    diffclone: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = replace(TASKS["maze"], name="mine", gymnasium_id=None)
+    monkeypatch.setattr("diffclone.cli.tasks.TASKS", {"mine": task})
+    (row,) = json.loads(diffclone("tasks", "--json").out)
+    assert (row["demonstrations"], row["expert"]) == ("–", "–")
+
+
 # Collect.
 
 
@@ -227,7 +236,7 @@ def test_a_film_of_a_policy(diffclone: Command, trained: Path, tmp_path: Path) -
         assert re.search(r"\d+ steps, return \d+\.\d, (not )?solved\n", answer.err)
     refused(
         diffclone("render", "maze", "--policy", trained, "--member", "2", "--out", tmp_path / "c.gif"),
-        r"has members 0 … 1; 2 was asked for",
+        r"member 2 does not exist; the policy has members 0 to 1",
     )
 
 
@@ -250,7 +259,7 @@ def test_the_first_steps_of_a_policy_that_comes_with_the_package(diffclone: Comm
         (("spirall", "--out", "film.gif"), "unknown task 'spirall'; did you mean 'spiral'"),
         (("spiral", "--out", "film.gif", "--options", "colour=1"), "the task 'spiral' has no option 'colour'"),
         (("spiral", "--out", "film.gif", "--policy", "none"), "none is not a run"),
-        (("spiral", "--out", "film.gif", "--steps", "0"), "at least one step must be shown; 0 were asked for"),
+        (("spiral", "--out", "film.gif", "--steps", "0"), "--steps must be at least 1; it is 0"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

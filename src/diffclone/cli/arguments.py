@@ -1,4 +1,4 @@
-"""Arguments that several commands share: demonstrations, members, paths, settings flags."""
+"""Arguments that several commands share."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -14,19 +14,29 @@ from diffclone.policy import Policy
 from diffclone.tasks import TASKS
 from diffclone.tasks.options import parse_options
 
-RunFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
-TaskName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK")]
+DATA_HELP = """Name of a task, for its bundled demonstrations; or your own demonstrations: .npz, .pt, robomimic or D4RL
+.hdf5, .zarr, minari:ID, lerobot:FOLDER."""
+DEVICE_HELP = "Device to use: cpu, cuda, cuda:1, mps, or auto for a CUDA GPU if there is one."
+
+Data = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA", help=DATA_HELP)]
+RunFolder = Annotated[
+    tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN", help="Folder of a run, made by `diffclone train`.")
+]
+TaskName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK", help="Name of a task.")]
+Device = Annotated[str, tyro.conf.arg(help=DEVICE_HELP)]
 
 
-def find_demonstrations(data: str, task: str | None) -> tuple[str | None, Demonstrations]:
-    """Bundled ones by a task's name, or whatever `Demonstrations.load` reads; and their task, if that is known."""
+def find_demonstrations(data: str, task: str | None = None) -> tuple[str | None, Demonstrations]:
+    """Return the demonstrations of a task or a file, and the name of the task: `task`, or what the file says."""
     if data in TASKS:
         return data, TASKS[data].demonstrations()
     if not Path(data).exists() and not Path(data).suffix and not has_format_prefix(data):
-        TASKS[data]  # neither a file nor a task: the nearest task is named
+        TASKS[data]  # raises an error that names the nearest task
     demos = Demonstrations.load(data)
-    name = task or demos.meta.get("task")
-    return (None if name is None else TASKS[name].name), demos
+    if task is not None:
+        return TASKS[task].name, demos
+    named = demos.meta.get("task")
+    return (named if isinstance(named, str) and named in TASKS else None), demos
 
 
 def absolute_source(data: str) -> str:
@@ -36,7 +46,7 @@ def absolute_source(data: str) -> str:
 
 
 def parse_values(flag: str, entries: Sequence[str]) -> dict[str, list[float]]:
-    """`field=1,2,3` to its values."""
+    """Parse `field=1,2,3`."""
     parsed: dict[str, list[float]] = {}
     for entry in entries:
         name, _, values = entry.partition("=")
@@ -48,7 +58,7 @@ def parse_values(flag: str, entries: Sequence[str]) -> dict[str, list[float]]:
 
 
 def choose_members(policy: Policy, where: Mapping[str, Sequence[float]]) -> Policy:
-    """The members whose fields have one of these values."""
+    """Return the members whose fields have one of these values."""
     chosen = [
         m
         for m, member in enumerate(policy.members)
@@ -61,12 +71,12 @@ def choose_members(policy: Policy, where: Mapping[str, Sequence[float]]) -> Poli
 
 
 def guide_cache() -> Path:
-    """Where trained guides are kept."""
+    """Return the folder of trained guides."""
     if chosen := os.environ.get("DIFFCLONE_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "diffclone" / "guides"
 
 
 def expert_options(options: tuple[str, ...], weights: Path | None) -> dict[str, Any]:
-    """As `Task.expert` takes them."""
+    """Return the keywords of `Task.expert`."""
     return parse_options(options) | ({} if weights is None else {"weights": weights})

@@ -1,49 +1,44 @@
 """The `augment` command."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
 
-import tyro
-
-from diffclone.cli.arguments import find_demonstrations, guide_cache
+from diffclone.cli.arguments import Data, Device, find_demonstrations, guide_cache
 from diffclone.cli.console import bars, print_json, print_message
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import preset
 from diffclone.files import refuse_existing
 from diffclone.guides import DiffusionGuide
 from diffclone.training import Progress
+from diffclone.training.augmentation import generate
 
 
 @dataclass(frozen=True)
 class Augment:
-    """Add pairs that a diffusion model of the demonstrations generates, and write both as one file to train on."""
+    """Train a diffusion model on demonstrations, and save them together with pairs that it generates."""
 
-    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
-    """A task's name, for its bundled demonstrations; or a file or folder of demonstrations (see convert)."""
+    data: Data
     out: Path
-    """The file to write (.npz). An existing file is not overwritten."""
+    """File to write (.npz). An existing file is not overwritten."""
     ratio: float = 1.0
-    """Generated pairs for each real one; the paper has 1."""
+    """Number of generated pairs per real pair; 1 in the paper."""
     task: str | None = None
-    """The task that a file's demonstrations are of, for presets; by default what the file says."""
+    """Task of the demonstrations in a file, for presets. By default the task that the file names."""
     preset: str | None = None
-    """Take the guide that DBC has in these settings of the task: paper, release, brief, demo. Or give --guide flags."""
+    """Use the guide of this preset of DBC: paper, release, brief, demo. Not together with --guide flags."""
     guide: DiffusionGuide = DiffusionGuide()
     """The diffusion model."""
     seed: int = 0
-    """Of the guide and of the pairs."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train; auto is a GPU where there is one."""
+    """Seed of the guide and of the generated pairs."""
+    device: Device = "auto"
     cache: bool = True
-    """Keep the trained guide, and use one trained before, in $DIFFCLONE_CACHE or ~/.cache/diffclone/guides."""
+    """Keep the trained guide and use one that is there, in $DIFFCLONE_CACHE or ~/.cache/diffclone/guides."""
     json: bool = False
-    """Print JSON when done."""
+    """Print the result as JSON."""
 
     def run(self) -> None:
-        """Do it."""
-        from diffclone.training.augmentation import generate
-
+        """Train the guide, generate pairs and save everything as one file."""
         if self.out.suffix != ".npz":
             raise InvalidSettings(
                 f"demonstrations are saved as .npz; {self.out} ends in {self.out.suffix or 'nothing'}."
@@ -51,7 +46,7 @@ class Augment:
         refuse_existing(self.out)
         task, demos = find_demonstrations(self.data, self.task)
         guide = self.choose_guide(task)
-        if not 0 < self.ratio < float("inf"):
+        if not 0 < self.ratio < math.inf:
             raise InvalidSettings(f"ratio must be finite and above 0; it is {self.ratio:g}.")
         with bars() as show:
 
@@ -79,17 +74,17 @@ class Augment:
             print_message(f"wrote {self.out}: {both!r}. Next: diffclone train {self.out} --out RUN")
 
     def choose_guide(self, task: str | None) -> DiffusionGuide:
-        """The preset's where one is named, else what the flags say."""
+        """Return the guide of the preset or of the flags."""
         if self.preset is None:
             return self.guide
         if self.guide != DiffusionGuide():
-            raise InvalidSettings("a preset brings its own guide; give --preset or --guide flags, not both.")
+            raise InvalidSettings("a preset has its own guide; use --preset or --guide flags, not both.")
         if task is None:
-            raise InvalidSettings("a preset belongs to a task; say --task NAME.")
+            raise InvalidSettings(f"--preset {self.preset} needs --task NAME.")
         guide = preset(task, "dbc", self.preset).needs()["guide"]
         if not isinstance(guide, DiffusionGuide):
             raise InvalidSettings(
-                f"pairs are drawn from a DiffusionGuide; {task}/dbc/{self.preset} has {type(guide).__name__}. "
+                f"only a DiffusionGuide generates pairs; {task}/dbc/{self.preset} has {type(guide).__name__}. "
                 "Choose another preset."
             )
         return guide

@@ -8,31 +8,29 @@ from diffclone.cli.console import bars, print_json, print_message
 from diffclone.files import refuse_existing
 from diffclone.records import versions
 from diffclone.tasks import TASKS
+from diffclone.tasks.experts import collect
 
 
 @dataclass(frozen=True)
 class Collect:
-    """Make demonstrations with a task's bundled expert."""
+    """Record demonstrations of a task's expert."""
 
     task: TaskName
-    """The task's name."""
     out: Path
-    """The file to write (.npz). An existing file is not overwritten."""
+    """File to write (.npz). An existing file is not overwritten."""
     episodes: int | None = None
-    """Episodes to keep; by default as many as are bundled."""
+    """Number of successful episodes to record; by default as many as are bundled."""
     seed: int = 0
-    """Of starts and of the expert's noise."""
+    """Seed of the starts and of the expert's noise."""
     options: tuple[str, ...] = ()
-    """Of the expert, e.g. noise=0.1."""
+    """Options of the expert, e.g. noise=0.1."""
     weights: Path | None = None
-    """Another expert's file, where the expert is a network."""
+    """Weights of another expert (.safetensors), if the task's expert is a network."""
     json: bool = False
-    """Print JSON when done."""
+    """Print the result as JSON."""
 
     def run(self) -> None:
-        """Do it."""
-        from diffclone.tasks.experts import collect
-
+        """Run the expert and save its episodes."""
         task = TASKS[self.task]
         refuse_existing(self.out)
         expert = task.expert(**expert_options(self.options, self.weights))
@@ -54,9 +52,7 @@ class Collect:
         env.close()
         demos.save(self.out)
         if self.json:
-            print_json(
-                {"out": str(self.out), "episodes": demos.num_episodes, "steps": demos.num_steps}
-                | {"fingerprint": demos.fingerprint}
-            )
+            counts = {"episodes": demos.num_episodes, "steps": demos.num_steps}
+            print_json({"out": str(self.out), **counts, "fingerprint": demos.fingerprint})
         else:
             print_message(f"wrote {self.out}: {demos!r}")

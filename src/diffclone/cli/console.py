@@ -1,4 +1,4 @@
-"""What a person sees: progress and tables on stderr, so that stdout stays clean for scripts."""
+"""Output: messages and progress on stderr, tables and JSON on stdout."""
 
 import json
 import sys
@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, final
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -17,8 +18,6 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from diffclone.statistics import Interval
-
 if TYPE_CHECKING:
     from diffclone.training import Progress as TrainingProgress
 
@@ -26,60 +25,48 @@ CONSOLE = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
 
 
 def print_message(line: str) -> None:
-    """One line for a person."""
+    """Print one line on stderr."""
     CONSOLE.print(line, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
-    """One line of JSON for a script, on stdout."""
+    """Print one line of JSON on stdout."""
     sys.stdout.write(json.dumps(value) + "\n")
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on stdout."""
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column)
+    """Print a table on stdout."""
+    table = Table(*columns, title=escape(title), title_justify="left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     Console(width=None if sys.stdout.isatty() else 120).print(table)
-
-
-def percent(rate: float) -> str:
-    """One decimal."""
-    return f"{100 * rate:.1f} %"
-
-
-def percent_interval(interval: Interval) -> str:
-    """Both ends."""
-    return f"{100 * interval[0]:.1f} … {100 * interval[1]:.1f}"
 
 
 @final
 class Bars:
-    """One bar a stage; each says what is being done and how long it will take."""
+    """One progress bar per stage."""
 
     def __init__(self, progress: Progress):
         self._progress = progress
         self._bars: dict[str, Any] = {}
 
     def update(self, name: str, done: int, total: int, note: str = "") -> None:
-        """Move a bar; it appears when first moved."""
+        """Move a bar, or add it."""
         if name not in self._bars:
-            self._progress.start()  # not before there is something to show: a fault is then a single line
+            self._progress.start()  # not earlier, so that an error before the first bar is a single line
             self._bars[name] = self._progress.add_task(name, total=total, note=note)
         self._progress.update(self._bars[name], completed=done, note=note)
 
     def training(self, name: str, now: "TrainingProgress") -> None:
         """Move the bar of a stage of training."""
         losses = "  ".join(f"{key} {values.mean():.4f}" for key, values in now.losses.items() if key != "loss")
-        note = f"{now.rate:.0f}/s, {now.how}  {losses}" if now.losses else f"{now.how} first: half a minute"
+        note = f"{now.rate:.0f}/s, {now.how}  {losses}" if now.losses else f"{now.how} (about 30 s)"
         self.update(f"{name}: {now.stage} × {now.members}", now.update, now.updates, note)
 
 
 @contextmanager
 def bars() -> Generator[Bars, None, None]:
-    """Bars while something long is done."""
+    """Yield the progress bars of a command."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=16),

@@ -8,9 +8,9 @@ import tyro
 
 from diffclone.cli.arguments import TaskName, expert_options
 from diffclone.cli.console import bars, print_json, print_table
-from diffclone.cli.tasks import shown
 from diffclone.errors import InvalidSettings
 from diffclone.evaluation import evaluate_expert
+from diffclone.reports.numbers import format_score, format_score_interval
 from diffclone.tasks import TASKS
 
 
@@ -19,11 +19,10 @@ class Expert:
     """Evaluate a task's expert on the evaluation starts."""
 
     action: Annotated[tyro.conf.Positional[Literal["evaluate", "train"]], tyro.conf.arg(metavar="evaluate")]
-    """evaluate. (Experts are trained by the script scripts/train_expert.py of the repository.)"""
+    """evaluate. (Experts are trained by a script of the repository: python -m scripts.train_expert.)"""
     task: TaskName
-    """The task's name."""
     out: Path | None = None
-    """A file of Records to which the result is appended."""
+    """File of Records to which the result is appended."""
     episodes: int = 100
     """Number of episodes."""
     options: tuple[str, ...] = ()
@@ -31,7 +30,7 @@ class Expert:
     weights: Path | None = None
     """Weights of another expert (.safetensors), if the task's expert is a network."""
     json: bool = False
-    """Print JSON when done."""
+    """Print the result as JSON."""
 
     def run(self) -> None:
         """Evaluate the expert and print its score."""
@@ -53,9 +52,11 @@ class Expert:
             record.append_to(self.out)
         if self.json:
             print_json(asdict(record))
-        else:
-            low, high = record.results["success_interval" if task.metric == "success" else "return_interval"]
-            scale = 100 if task.metric == "success" else 1
-            interval = f"{scale * low:.1f} … {scale * high:.1f}"
-            row = [task.name, shown(task, record.results), interval, f"{record.results['mean_length']:.0f}"]
-            print_table(f"Expert, {self.episodes} episodes", ["task", task.metric, "95 %", "steps"], [row])
+            return
+        results, metric = record.results, task.metric
+        mean, interval = (
+            ("success_rate", "success_interval") if metric == "success" else ("mean_return", "return_interval")
+        )
+        scores = [format_score(results[mean], metric), format_score_interval(results[interval], metric)]
+        row = [task.name, *scores, f"{results['mean_length']:.0f}"]
+        print_table(f"Expert, {self.episodes} episodes", ["task", metric, "95 %", "steps"], [row])

@@ -11,21 +11,20 @@ from diffclone.training.runs import Run
 
 @dataclass(frozen=True)
 class Export:
-    """Write one member of a run to a file that needs no torch, checked against torch first."""
+    """Write one member of a run to a file that runs without torch. The file is compared with torch first."""
 
     run_folder: RunFolder
-    """What `diffclone train` made, with bc or dbc."""
     out: Path
-    """The file to write. An existing file is not overwritten."""
+    """File to write. An existing file is not overwritten."""
     to: Format = "onnx"
     """onnx, for any ONNX runtime; numpy (.npz), for diffclone.deploy.runtime."""
     member: int = 0
-    """Which member of the run."""
+    """Index of the member."""
     json: bool = False
-    """Print JSON when done."""
+    """Print the result as JSON."""
 
     def run(self) -> None:
-        """Do it."""
+        """Write the file and print the largest difference."""
         policy = Run(self.run_folder).policy()[self.member]
         difference, count = export(policy, self.out, self.to), CHECKED_OBSERVATIONS
         if self.json:

@@ -1,18 +1,17 @@
-"""The command `inspect`: look at demonstrations before learning from them."""
+"""The `inspect` command."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, final
 
 import numpy as np
 import numpy.typing as npt
 import tyro
-from rich.markup import escape
 
-from diffclone.cli.arguments import find_demonstrations
+from diffclone.cli.arguments import Data, find_demonstrations
 from diffclone.cli.console import print_json, print_message, print_table
 from diffclone.data import Demonstrations
 from diffclone.data.inspection import (
@@ -27,49 +26,146 @@ from diffclone.data.inspection import (
 from diffclone.errors import InvalidSettings, MissingPackage
 from diffclone.files import refuse_existing, write_atomically
 
-SHOWN_DIMENSIONS, SHOWN_EPISODES = 24, 5
-"""In the terminal; the page and --json have all dimensions, and --json all episodes."""
-HISTOGRAM_ROWS = 50_000
-JUDGED = 64
-"""Steps of an episode that the guide judges."""
-COSTS = 8
-"""Judgements of each of these steps, whose mean counts."""
+TABLE_DIMENSIONS, TABLE_EPISODES, PAGE_EPISODES = 24, 5, 20
+"""Rows in the terminal and on the page. The page has all dimensions, and --json has everything."""
+HISTOGRAM_ROWS, HISTOGRAM_IMAGES = 50_000, 200
+COST_STEPS = 64
+"""Steps of an episode whose cost is computed."""
+COST_DRAWS = 8
+"""Random draws per step, whose costs are averaged."""
 
 Costs = npt.NDArray[np.float64]
-Drawn = npt.NDArray[np.float32]
+Values = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Inspect:
-    """Say what demonstrations hold, what in them ruins imitation, and which episodes are unusual."""
+    """Print what demonstrations contain, problems that would harm imitation, and unusual episodes."""
 
-    data: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA")]
-    """A task's name, for its bundled demonstrations; or demonstrations in any format that `train` reads."""
+    data: Data
     page: Path | None = None
-    """Write a page with plots, too (.html). An existing file is not overwritten."""
+    """Also write a page with figures (.html). An existing file is not overwritten."""
     run_folder: Annotated[Path | None, tyro.conf.arg(name="run", metavar="RUN")] = None
-    """A run of dbc: its guide's cost then ranks the episodes."""
+    """Folder of a run of dbc, to rank the episodes by the cost of its guide."""
     json: bool = False
-    """Print everything as JSON instead."""
+    """Print everything as JSON instead of tables."""
 
     def run(self) -> None:
-        """Do it."""
+        """Inspect the demonstrations and print the result."""
         if self.page is not None:
             check_page(self.page)
-        _, demos = find_demonstrations(self.data, None)
-        findings, ranking = find_problems(demos), rank_episodes(demos)
+        _, demos = find_demonstrations(self.data)
         costs = None if self.run_folder is None else guide_costs(self.run_folder, demos)
+        inspection = Inspection(self.data, demos, find_problems(demos), rank_episodes(demos), costs)
         if self.json:
-            print_json(everything(demos, findings, ranking, costs))
+            print_json(inspection.to_dict())
         else:
-            tell(self.data, demos, findings, ranking, costs)
+            inspection.print_tables()
         if self.page is not None:
-            write_page(self.page, self.data, demos, findings, ranking, costs)
+            inspection.write_page(self.page)
             print_message(f"wrote {self.page}")
 
 
+@final
+@dataclass(frozen=True)
+class Inspection:
+    """Everything that was found in demonstrations."""
+
+    name: str
+    demos: Demonstrations
+    findings: Sequence[Finding]
+    ranking: EpisodeRanking
+    costs: Costs | None
+    """Mean cost of the guide in each episode, if a run is given."""
+
+    @property
+    def order(self) -> npt.NDArray[np.int64]:
+        """The episodes, the most unusual first, by the cost of the guide if there is one."""
+        return self.ranking.order if self.costs is None else np.argsort(-self.costs, kind="stable")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything for JSON."""
+        demos, ranking = self.demos, self.ranking
+        columns = {"score": ranking.score, "summary": ranking.summary, "distance": ranking.distance}
+        columns |= {} if self.costs is None else {"cost": self.costs}
+        return {
+            "understood": summarise(demos),
+            "ranges": {
+                name: {
+                    "low": v.min(0).tolist(),
+                    "high": v.max(0).tolist(),
+                    "mean": v.mean(0, dtype=np.float64).tolist(),
+                }
+                for name, v in (("obs", demos.obs), ("act", demos.act))
+            },
+            "findings": [asdict(finding) for finding in self.findings],
+            "episodes": [
+                {"episode": int(e), "steps": int(demos.lengths[e])} | {name: float(v[e]) for name, v in columns.items()}
+                for e in self.order
+            ],
+        }
+
+    def print_tables(self) -> None:
+        """Print the tables of the terminal."""
+        print_table("Contents", ["", ""], [["data", self.name], *map(list, describe_contents(self.demos).items())])
+        columns = ["dimension", "lowest", "mean", "highest", "sd", "bounds"]
+        print_table("Ranges", columns, shorten(range_rows(self.demos)))
+        if self.findings:
+            print_table("Findings", ["", "what", "where", "what to do"], self.finding_rows())
+        else:
+            print_message("No check found a problem.")
+        columns, rows = self.ranking_table()
+        print_table("Most unusual episodes", columns, rows[:TABLE_EPISODES])
+        counts = {severity: sum(f.severity == severity for f in self.findings) for severity in SEVERITIES}
+        print_message(", ".join(f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts.items()))
+
+    def write_page(self, path: Path) -> None:
+        """Write the page with figures."""
+        from diffclone.reports.inspection import InspectionPage, inspection_page
+
+        demos = self.demos
+        columns, rows = self.ranking_table()
+        chosen = np.sort(np.random.default_rng(0).permutation(demos.num_steps)[:HISTOGRAM_ROWS])
+        # All pixels share one histogram.
+        images = demos.obs.dtype == np.uint8
+        obs = demos.obs[chosen[:HISTOGRAM_IMAGES]].reshape(-1, 1) if images else demos.obs[chosen]
+        page = InspectionPage(
+            title=f"diffclone: the demonstrations {self.name}",
+            about=describe_contents(demos),
+            findings=self.finding_rows(),
+            ranges=range_rows(demos),
+            ranking=rows[:PAGE_EPISODES],
+            ranking_columns=columns,
+            samples={"obs": obs.astype(np.float32), "act": demos.act[chosen]},
+            lengths=demos.lengths,
+            scores=self.ranking.score if self.costs is None else self.costs,
+            examples=select_examples(demos, self.order[:2]),
+            source=json.dumps(dict(demos.meta), indent=1, default=str),
+        )
+        write_atomically(path, inspection_page(page).encode())
+
+    def finding_rows(self) -> list[list[str]]:
+        """Return one row per finding."""
+        return [[f.severity, f.what, f.where, f.advice] for f in self.findings]
+
+    def ranking_table(self) -> tuple[list[str], list[list[str]]]:
+        """Return the columns, and one row per episode, the most unusual first."""
+        columns = ["episode", "steps", "unusualness", "by its summary", "by its states"]
+        columns += [] if self.costs is None else ["guide's cost"]
+        rows: list[list[str]] = []
+        for e in self.order:
+            scores = (
+                f"{self.ranking.score[e]:.1f}",
+                f"{self.ranking.summary[e]:.2f}",
+                f"{self.ranking.distance[e]:.3f}",
+            )
+            cost = [] if self.costs is None else [f"{self.costs[e]:.4g}"]
+            rows.append([str(e), str(self.demos.lengths[e]), *scores, *cost])
+        return columns, rows
+
+
 def check_page(path: Path) -> None:
-    """That the page can be written is known before anything is read."""
+    """Raise an error if the page cannot be written, before any data is read."""
     if path.suffix != ".html":
         raise InvalidSettings(f"the page is written as .html; {path} ends in {path.suffix or 'nothing'}.")
     refuse_existing(path)
@@ -78,106 +174,46 @@ def check_page(path: Path) -> None:
 
 
 def guide_costs(folder: Path, demos: Demonstrations) -> Costs:
-    """What the guide of a run says of each episode: the mean cost of some of its steps, with fixed draws."""
-    import torch
-
-    from diffclone.model import Dims, Guide
-    from diffclone.rng import Rng
+    """Return the mean cost of a run's guide in each episode, with the same random draws for all."""
     from diffclone.training.runs import Run
 
-    run = Run(folder)
-    policy = run.policy()[0]
-    needs = policy.method.needs()
-    guide = needs.get("guide")
-    if not isinstance(guide, Guide) or set(needs) != {"guide"}:
-        raise InvalidSettings(
-            f"{folder} holds {type(policy.method).__name__} with {', '.join(needs) or 'nothing'} beside it; "
-            "episodes are ranked by a guide alone. Give a run of dbc on numbers, or leave --run out."
-        )
-    if demos.act.shape[1] != policy.dims.act:
-        raise InvalidSettings(f"actions have {demos.act.shape[1]} numbers; those of {folder} have {policy.dims.act}.")
-    dims = Dims(policy.dims.obs, policy.dims.act)
-    weights = run.part("guide", guide, dims, member=0)
+    policy = Run(folder).policy()[0]
+    if policy.guide is None:
+        raise InvalidSettings(f"{folder} holds {type(policy.method).__name__}, which has no guide; use a run of dbc.")
     costs: list[float] = []
-    with torch.no_grad():
-        for obs, act in demos.episodes():
-            steps = np.linspace(0, len(obs) - 1, min(JUDGED, len(obs))).round().astype(int)
-            seen = policy.normaliser.normalise_obs(torch.tensor(obs[steps]))[None]
-            done = policy.normaliser.normalise_act(torch.tensor(act[steps]))[None]
-            rng = Rng([0])  # anew for each episode: all are judged by the same draws
-            judged = [guide.cost(weights, seen, done, guide.draw(len(steps), dims, rng[str(k)])) for k in range(COSTS)]
-            costs.append(float(torch.stack(judged).mean()))
+    for obs, act in demos.episodes():
+        steps = np.linspace(0, len(obs) - 1, min(COST_STEPS, len(obs))).round().astype(int)
+        costs.append(float(policy.guide.cost(obs[steps], act[steps], draws=COST_DRAWS).mean()))
     return np.array(costs)
 
 
-def everything(
-    demos: Demonstrations, findings: Sequence[Finding], ranking: EpisodeRanking, costs: Costs | None
-) -> dict[str, Any]:
-    """As JSON holds it."""
-    order = order_of(ranking, costs)
-    columns = {"score": ranking.score, "summary": ranking.summary, "distance": ranking.distance}
-    columns |= {} if costs is None else {"cost": costs}
-    return {
-        "understood": summarise(demos),
-        "ranges": {
-            name: {"low": v.min(0).tolist(), "high": v.max(0).tolist(), "mean": v.mean(0, dtype=np.float64).tolist()}
-            for name, v in (("obs", demos.obs), ("act", demos.act))
-        },
-        "findings": [asdict(finding) for finding in findings],
-        "episodes": [
-            {"episode": int(e), "steps": int(demos.lengths[e]), **{name: float(v[e]) for name, v in columns.items()}}
-            for e in order
-        ],
+def describe_contents(demos: Demonstrations) -> dict[str, str]:
+    """Return what the reader understood, as text."""
+    known = summarise(demos)
+    contents = {
+        "episodes": f"{known['episodes']}, of {known['shortest']} … {known['longest']} steps",
+        "steps": known["steps"],
+        "observations": f"{known['observation_size']} {'pixels' if known['images'] else 'numbers'}",
+        "actions": f"{known['action_size']} numbers, bounds {'not ' if known['action_bounds'] is None else ''}known",
+        "source": known["source"],
+        "reader": known["reader"],
+        "fingerprint": known["fingerprint"],
     }
+    return {key: format_value(value) for key, value in contents.items() if value is not None}
 
 
-def tell(
-    name: str, demos: Demonstrations, findings: Sequence[Finding], ranking: EpisodeRanking, costs: Costs | None
-) -> None:
-    """The tables."""
-    # What a file says of itself may look like the table's own marks.
-    told = [[key, escape(value)] for key, value in {"data": name, **about(demos)}.items()]
-    print_table("What was understood", ["", ""], told)
-    rows = ranges(demos)
-    print_table("Ranges", ["dimension", "lowest", "mean", "highest", "sd", "bounds"], shortened(rows))
-    if findings:
-        print_table("Findings", ["", "what", "where", "what to do"], finding_rows(findings))
-    else:
-        print_message("No check found anything.")
-    columns, rows = ranking_table(demos, ranking, costs)
-    print_table("Most unusual episodes", columns, rows[:SHOWN_EPISODES])
-    counts = {severity: sum(f.severity == severity for f in findings) for severity in SEVERITIES}
-    print_message(", ".join(f"{count} {severity}{'s' * (count != 1)}" for severity, count in counts.items()))
-
-
-def about(demos: Demonstrations) -> dict[str, str]:
-    """What was understood, in words."""
-    told = summarise(demos)
-    words = {
-        "episodes": f"{told['episodes']}, of {told['shortest']} … {told['longest']} steps",
-        "steps": told["steps"],
-        "observations": f"{told['observation_size']} {'pixels' if told['images'] else 'numbers'}",
-        "actions": f"{told['action_size']} numbers, bounds {'not ' if told['action_bounds'] is None else ''}known",
-        "source": told["source"],
-        "as the reader found it": told["reader"],
-        "fingerprint": told["fingerprint"],
-    }
-    return {key: in_words(value) for key, value in words.items() if value is not None}
-
-
-def in_words(value: Any) -> str:
-    """Text as it is; else as JSON, cut where it is long."""
+def format_value(value: Any) -> str:
+    """Return text as it is and other values as JSON, cut to 2,000 characters."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 2000 else f"{text[:2000]} …"
 
 
-def ranges(demos: Demonstrations) -> list[list[str]]:
-    """A row a dimension; pictures share one."""
+def range_rows(demos: Demonstrations) -> list[list[str]]:
+    """Return one row per dimension, and one for all pixels of images."""
     rows: list[list[str]] = []
-    pixels = demos.obs.dtype == np.uint8
     bounds = get_action_bounds(demos)
     for name, values in (("obs", demos.obs), ("act", demos.act)):
-        if name == "obs" and pixels:
+        if values.dtype == np.uint8:
             rows.append([name, str(values.min()), f"{values.mean():.4g}", str(values.max()), f"{values.std():.3g}", ""])
             continue
         mean, std = values.mean(0, dtype=np.float64), values.std(0, dtype=np.float64)
@@ -187,84 +223,27 @@ def ranges(demos: Demonstrations) -> list[list[str]]:
     return rows
 
 
-def shortened(rows: list[list[str]]) -> list[list[str]]:
-    """The first and the last of many."""
-    if len(rows) <= SHOWN_DIMENSIONS:
+def shorten(rows: list[list[str]]) -> list[list[str]]:
+    """Return the first and the last rows of a long table."""
+    if len(rows) <= TABLE_DIMENSIONS:
         return rows
-    half = SHOWN_DIMENSIONS // 2
-    gap = [f"… ({len(rows) - 2 * half})", "", "", "", "", ""]
-    return [*rows[:half], gap, *rows[-half:]]
+    half = TABLE_DIMENSIONS // 2
+    return [*rows[:half], [f"… ({len(rows) - 2 * half})", *5 * [""]], *rows[-half:]]
 
 
-def finding_rows(findings: Sequence[Finding]) -> list[list[str]]:
-    """As tables have them."""
-    return [[f.severity, f.what, f.where, f.advice] for f in findings]
-
-
-def order_of(ranking: EpisodeRanking, costs: Costs | None) -> npt.NDArray[np.int64]:
-    """Episodes, the most unusual first: by the guide where there is one."""
-    return ranking.order if costs is None else np.argsort(-costs, kind="stable")
-
-
-def ranking_table(
-    demos: Demonstrations, ranking: EpisodeRanking, costs: Costs | None
-) -> tuple[list[str], list[list[str]]]:
-    """Columns, and a row an episode, the most unusual first."""
-    columns = ["episode", "steps", "unusualness", "by its summary", "by its states"] + ["guide's cost"] * (
-        costs is not None
-    )
-    rows: list[list[str]] = []
-    for e in order_of(ranking, costs):
-        numbers = [f"{ranking.score[e]:.1f}", f"{ranking.summary[e]:.2f}", f"{ranking.distance[e]:.3f}"]
-        rows.append([str(e), str(demos.lengths[e]), *numbers] + ([] if costs is None else [f"{costs[e]:.4g}"]))
-    return columns, rows
-
-
-def write_page(
-    path: Path,
-    name: str,
-    demos: Demonstrations,
-    findings: Sequence[Finding],
-    ranking: EpisodeRanking,
-    costs: Costs | None,
-) -> None:
-    """Everything with plots."""
-    from diffclone.reports.inspection import InspectionPage, inspection_page
-
-    columns, rows = ranking_table(demos, ranking, costs)
-    chosen = np.sort(np.random.default_rng(0).permutation(demos.num_steps)[:HISTOGRAM_ROWS])
-    pixels = demos.obs.dtype == np.uint8
-    # The pixels of some pictures together: one by one they say nothing.
-    seen = (demos.obs[chosen[:200]].reshape(-1, 1) if pixels else demos.obs[chosen]).astype(np.float32)
-    shown = InspectionPage(
-        title=f"diffclone: the demonstrations {name}",
-        about=about(demos),
-        findings=finding_rows(findings),
-        ranges=ranges(demos),
-        ranking=rows[:20],
-        ranking_columns=columns,
-        samples={"obs": seen, "act": demos.act[chosen]},
-        lengths=demos.lengths,
-        scores=ranking.score if costs is None else costs,
-        examples=examples(demos, order_of(ranking, costs)[:2]),
-        source=json.dumps(dict(demos.meta), indent=1, default=str),
-    )
-    write_atomically(path, inspection_page(shown).encode())
-
-
-def examples(demos: Demonstrations, episodes: npt.NDArray[np.int64]) -> dict[str, tuple[Drawn, Drawn]]:
-    """Observations that can be drawn in one panel, and actions, by captions."""
+def select_examples(demos: Demonstrations, episodes: npt.NDArray[np.int64]) -> dict[str, tuple[Values, Values]]:
+    """Return observations, scaled to share one panel, and actions of some episodes, by caption."""
     ends, lengths = demos.episode_ends, demos.lengths
-    drawn: dict[str, tuple[Drawn, Drawn]] = {}
+    examples: dict[str, tuple[Values, Values]] = {}
     for place, e in enumerate(episodes, 1):
         steps = slice(ends[e] - lengths[e], ends[e])
         obs = demos.obs[steps]
         if demos.obs.dtype == np.uint8:
-            unit, seen = "the mean grey", obs.mean(1, keepdims=True)
+            unit, scaled = "mean brightness", obs.mean(1, keepdims=True)
         else:
             std = demos.obs.std(0, dtype=np.float64)
             unit = "in standard deviations of all demonstrations"
-            seen = (obs - demos.obs.mean(0, dtype=np.float64)) / np.where(std > 0, std, 1)
+            scaled = (obs - demos.obs.mean(0, dtype=np.float64)) / np.where(std > 0, std, 1)
         caption = f"Episode {e}, number {place} of the most unusual: observations ({unit}) and actions."
-        drawn[caption] = seen.astype(np.float32), demos.act[steps]
-    return drawn
+        examples[caption] = scaled.astype(np.float32), demos.act[steps]
+    return examples

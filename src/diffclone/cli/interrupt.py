@@ -8,17 +8,17 @@ from types import FrameType
 
 @contextmanager
 def between_updates() -> Generator[Callable[[], None], None, None]:
-    """Hold back Ctrl-C until the yielded function is called, between two updates; a second Ctrl-C is not held back."""
-    asked: list[int] = []
+    """Delay Ctrl-C until the yielded function is called between two updates. A second Ctrl-C is not delayed."""
+    received: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if asked:
+        if received:
             raise KeyboardInterrupt
-        asked.append(number)
+        received.append(number)
 
     def stop() -> None:
-        if asked:
-            raise KeyboardInterrupt("interrupted. The checkpoint is kept; the same command goes on from there.")
+        if received:
+            raise KeyboardInterrupt("interrupted. A checkpoint is saved. Run the same command to resume.")
 
     before = signal.signal(signal.SIGINT, handle)
     try:

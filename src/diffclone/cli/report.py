@@ -1,4 +1,4 @@
-"""The command `report`: Records of experiments beside the paper's numbers, as a page, tables and figures."""
+"""The `report` command."""
 
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -18,27 +18,27 @@ from diffclone.records import Record
 from diffclone.reports.videos import MEDIA_TYPES, Video
 from diffclone.tasks import TASKS
 
-LARGEST = 3_000_000
-"""Bytes of a video: the page holds all of them."""
+MAX_VIDEO_BYTES = 3_000_000
+"""Largest size of a video, since the page contains all videos."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """Show the experiments of the paper beside its printed numbers: one page, and its tables and figures as files."""
+    """Write the experiments next to the paper's printed numbers: one page, and its tables and figures as files."""
 
     records: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE…")] = (Path("reproduction/records.jsonl"),)
-    """Files of Records, as `diffclone reproduce` writes them."""
+    """Files of Records, written by `diffclone reproduce`."""
     out: Path = Path("report")
-    """A new folder: index.html, tables/ (Markdown and LaTeX), figures/ (SVG and PDF)."""
+    """Folder to create: index.html, tables/ (Markdown and LaTeX), figures/ (SVG and PDF)."""
     source: SettingsSource = "ours"
-    """Whose settings: ours, what the paper prints, or the released code's."""
+    """Settings to report: ours, the paper's, or the released code's."""
     data: tuple[str, ...] = ()
-    """Demonstrations that are not the bundled ones, as TASK=FILE: those that `reproduce` was given."""
+    """Demonstrations that `reproduce` used instead of the bundled ones, as TASK=FILE."""
     videos: Path | None = None
-    """A folder with rollouts to show, named after their tasks: maze.mp4, walker.gif, … (see `diffclone render`)."""
+    """Folder of rollouts to show, named after their tasks: maze.mp4, walker.gif, … (see `diffclone render`)."""
 
     def run(self) -> None:
-        """Do it."""
+        """Write the folder."""
         refuse_existing(self.out)
         if find_spec("matplotlib") is None:
             raise MissingPackage("a report needs the package matplotlib. Try: pip install 'diffclone[report]'.")
@@ -61,7 +61,7 @@ def write_all(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def read_videos(folder: Path) -> list[Video]:
-    """Of the tasks, in their order."""
+    """Return the videos in a folder, in the order of the tasks."""
     if not folder.is_dir():
         raise InvalidFile(f"no such folder: {folder}.")
     found: dict[str, Path] = {}
@@ -69,17 +69,17 @@ def read_videos(folder: Path) -> list[Video]:
         if path.suffix.removeprefix(".") not in MEDIA_TYPES:
             continue
         if path.stem not in TASKS:
-            raise InvalidSettings(f"{path} is named after no task; tasks are {', '.join(TASKS)}.")
+            raise InvalidSettings(f"{path} is not named after a task; tasks are {', '.join(TASKS)}.")
         if path.stem in found:
             raise InvalidSettings(f"{found[path.stem]} and {path} show the same task. Remove one of them.")
-        if path.stat().st_size > LARGEST:
+        if path.stat().st_size > MAX_VIDEO_BYTES:
             raise InvalidSettings(
                 f"{path} has {path.stat().st_size / 1e6:.1f} MB; the page holds videos of up to "
-                f"{LARGEST / 1e6:.0f} MB. Make it shorter or smaller."
+                f"{MAX_VIDEO_BYTES / 1e6:.0f} MB. Make it shorter or smaller."
             )
         found[path.stem] = path
     if not found:
-        raise InvalidSettings(f"{folder} has no file named after a task and ending in {', '.join(MEDIA_TYPES)}.")
+        raise InvalidSettings(f"{folder} has no file named after a task that ends in {', '.join(MEDIA_TYPES)}.")
     return [
         Video(name, task.summary, MEDIA_TYPES[found[name].suffix.removeprefix(".")], found[name].read_bytes())
         for name, task in TASKS.items()

@@ -12,31 +12,26 @@ from diffclone.training.runs import Run
 
 @dataclass(frozen=True)
 class Serve:
-    """Answer observations with actions over HTTP, as JSON or npy, until Ctrl-C; with a calibrated run's monitor."""
+    """Return actions for observations over HTTP, as JSON or npy, until Ctrl-C. A calibrated run also returns alarms."""
 
     run_folder: RunFolder
-    """What `diffclone train` made."""
     member: int = 0
-    """Which member of the run."""
+    """Index of the member."""
     host: str = "127.0.0.1"
-    """The address to listen on; one that other machines can reach needs a token."""
+    """Address to listen on. An address that other machines can reach needs a token."""
     port: int = 8765
-    """The port; 0 for one that is free."""
+    """Port to listen on; 0 for any free port."""
     token: str | None = None
-    """What clients must send as `Authorization: Bearer TOKEN`; by default $DIFFCLONE_TOKEN, which no list of processes
-    shows."""
+    """Token that clients must send as `Authorization: Bearer TOKEN`. By default $DIFFCLONE_TOKEN, which does not appear
+    in lists of processes."""
 
     def run(self) -> None:
-        """Do it."""
+        """Serve the policy until Ctrl-C."""
         policy = Run(self.run_folder).policy()[self.member]
         token = self.token if self.token is not None else os.environ.get("DIFFCLONE_TOKEN")
-        server = Server(policy, token=token)
         host = f"[{self.host}]" if ":" in self.host else self.host
-        asyncio.run(
-            serve(
-                server,
-                self.host,
-                self.port,
-                lambda port: print_message(f"{policy!r} serves http://{host}:{port}/act. Press Ctrl-C to stop."),
-            )
-        )
+
+        def on_start(port: int) -> None:
+            print_message(f"{policy!r} serves http://{host}:{port}/act. Press Ctrl-C to stop.")
+
+        asyncio.run(serve(Server(policy, token=token), self.host, self.port, on_start))

@@ -1,4 +1,4 @@
-"""Losses for those who watch elsewhere: TensorBoard and Weights & Biases. `metrics.jsonl` is always written."""
+"""Log losses to TensorBoard and Weights & Biases. The file `metrics.jsonl` of a run is always written."""
 
 import os
 from collections.abc import Callable, Generator
@@ -14,7 +14,7 @@ Write = Callable[[Progress], None]
 
 @contextmanager
 def tracking(folder: Path, *, tensorboard: bool, wandb: bool) -> Generator[Write, None, None]:
-    """A function that writes a report to whatever was asked for."""
+    """Yield a function that logs the losses of one progress report."""
     with ExitStack() as stack:
         writers: list[Write] = []
         if tensorboard:
@@ -31,7 +31,7 @@ def tracking(folder: Path, *, tensorboard: bool, wandb: bool) -> Generator[Write
 
 @contextmanager
 def tensorboard_writer(folder: Path) -> Generator[Write, None, None]:
-    """Into the run's folder."""
+    """Write event files into the folder of the run."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -41,9 +41,9 @@ def tensorboard_writer(folder: Path) -> Generator[Write, None, None]:
     writers: list[SummaryWriter] = []
 
     def write(now: Progress) -> None:
-        if not writers:  # not before the run has claimed its folder
+        if not writers:  # only after the run has claimed its folder
             writers.append(SummaryWriter(str(folder / "tensorboard")))
-        for name, value in scalars(now).items():
+        for name, value in member_losses(now).items():
             writers[0].add_scalar(name, value, now.update)
 
     try:
@@ -55,7 +55,7 @@ def tensorboard_writer(folder: Path) -> Generator[Write, None, None]:
 
 @contextmanager
 def wandb_writer(folder: Path) -> Generator[Write, None, None]:
-    """Into the run's folder, offline unless WANDB_MODE says otherwise: nothing leaves the machine unasked."""
+    """Write into the folder of the run. Nothing is uploaded unless WANDB_MODE is set."""
     try:
         import wandb
     except ImportError:
@@ -66,7 +66,7 @@ def wandb_writer(folder: Path) -> Generator[Write, None, None]:
         if not runs:
             mode: Any = os.environ.get("WANDB_MODE", "offline")
             runs.append(wandb.init(project="diffclone", name=folder.name, dir=str(folder), mode=mode))
-        runs[0].log({**scalars(now), f"{now.stage}/update": now.update})
+        runs[0].log({**member_losses(now), f"{now.stage}/update": now.update})
 
     try:
         yield write
@@ -75,8 +75,8 @@ def wandb_writer(folder: Path) -> Generator[Write, None, None]:
             run.finish()
 
 
-def scalars(now: Progress) -> dict[str, float]:
-    """Each loss of each member by its name."""
+def member_losses(now: Progress) -> dict[str, float]:
+    """Return the losses of every member by name."""
     return {
         f"{now.stage}/{name}/member {member}": float(value)
         for name, values in now.losses.items()

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from diffclone.cli.arguments import absolute_source, find_demonstrations, guide_cache, parse_values
+from diffclone.cli.arguments import Data, Device, absolute_source, find_demonstrations, guide_cache, parse_values
 from diffclone.cli.console import bars, print_json, print_message
 from diffclone.cli.interrupt import between_updates
 from diffclone.cli.parser import parse, parse_known
@@ -24,7 +24,6 @@ from diffclone.fit import FitOptions
 from diffclone.guides import GUIDES
 from diffclone.methods import DBC
 from diffclone.model import Method
-from diffclone.records import Record
 from diffclone.tasks import TASKS
 from diffclone.training import Precision, Progress
 from diffclone.training.episodes import RunEpisodes
@@ -37,11 +36,6 @@ HELD_OUT = 0.1
 """The default fraction of held-out episodes."""
 
 
-DATA_HELP = """The name of a task, for its bundled demonstrations; or your own demonstrations: .npz, .pt, robomimic or
-D4RL .hdf5, minari:ID, lerobot:FOLDER, .zarr."""
-Data = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA", help=DATA_HELP)]
-
-
 @dataclass(frozen=True)
 class TrainOptions:
     """The options that every method has."""
@@ -51,7 +45,7 @@ class TrainOptions:
     task: str | None = None
     """Task of the demonstrations in a file, for presets. By default the task that the file names."""
     method: str = "dbc"
-    """Method to train: bc, dbc, ibc, ibc-langevin or diffusion-policy."""
+    """Method to train: bc, dbc, ibc, ibc-langevin, diffusion-policy, or one of another package."""
     preset: str | None = None
     """Settings made for the task: paper, release, brief, best, demo. Without a preset, sizes and schedules follow from
     the data. The settings flags below change either."""
@@ -70,8 +64,7 @@ class TrainOptions:
     held_out: float | None = None
     """Fraction of the episodes that is not trained on, to detect over-fitting. By default 0.1 for a file of at least
     ten episodes if no preset is given, else 0."""
-    device: str = "auto"
-    """Device to train on: cpu, cuda, cuda:1, mps, or auto for a CUDA GPU if there is one."""
+    device: Device = "auto"
     precision: Precision = "float32"
     """Precision of matrix products. On a GPU, tf32 and bfloat16 are faster for wide networks."""
     cache: bool = True
@@ -119,14 +112,13 @@ class TrainOptions:
 
             run = train_run(self.out, method, demos, options, task=task, episodes=episodes, progress=progress)
         policy = run.policy()
-        diverged = Record.read_all(run.records)[0].results["diverged"]
-        if diverged:
-            members = "; ".join(", ".join(f"{k} {v:g}" for k, v in policy.members[m].items()) for m in diverged)
+        if policy.diverged:
+            members = "; ".join(", ".join(f"{k} {v:g}" for k, v in policy.members[m].items()) for m in policy.diverged)
             print_message(f"Diverged (NaN weights): {members}. Try a smaller learning rate.")
         if notice := overfitting.notice():
             print_message(notice)
         if self.json:
-            about = {"members": list(policy.members), "diverged": diverged, "data": policy.data}
+            about = {"members": list(policy.members), "diverged": list(policy.diverged), "data": policy.data}
             print_json({"run": str(self.out), **about})
         else:
             print_message(f"{policy!r} in {self.out}. Next: diffclone evaluate {self.out}")

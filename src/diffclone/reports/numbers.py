@@ -39,6 +39,17 @@ def percent_interval(interval: tuple[float, float]) -> str:
     return f"{100 * interval[0]:.1f} … {100 * interval[1]:.1f}"
 
 
+def format_score(value: float, metric: str) -> str:
+    """Format a success rate or a return."""
+    return percent(value) if metric == "success" else f"{value:.1f}"
+
+
+def format_score_interval(interval: Sequence[float], metric: str) -> str:
+    """Format both ends of the interval of a success rate or a return."""
+    low, high = interval
+    return percent_interval((low, high)) if metric == "success" else f"{low:.1f} … {high:.1f}"
+
+
 def format_number(value: float, unit: str) -> str:
     """Format a number with the decimals of its unit."""
     return f"{value:,.{DECIMALS[unit]}f}" if unit in DECIMALS else f"{value:,.4g}"
