@@ -415,7 +415,7 @@ def test_a_guide_ranks_episodes(tmp_path: Path, capsys: pytest.CaptureFixture[st
         demonstrations(good()),
         FitOptions(device="cpu"),
     )
-    with pytest.raises(InvalidSettings, match="BC with nothing beside it"):
+    with pytest.raises(InvalidSettings, match="holds BC, which has no guide"):
         Inspect(str(tmp_path / "mine.npz"), run_folder=tmp_path / "bc").run()
     with pytest.raises(InvalidFile, match="not a run"):
         Inspect(str(tmp_path / "mine.npz"), run_folder=tmp_path).run()
