@@ -90,8 +90,13 @@ def test_the_default_is_the_held_out_episodes(diffclone: Command, folder: Path) 
     assert false_alarms(void) > 0.5
 
 
-def test_training_episodes_can_be_left_out(diffclone: Command, folder: Path) -> None:
+def test_training_episodes_can_be_left_out(diffclone: Command, folder: Path, trained: Path) -> None:
     (folder / "mine.npz").rename(folder / "moved.npz")
+    episodes = folder / "run" / "episodes.json"
+    episodes.write_text(episodes.read_text().replace(str(trained / "mine.npz"), str(folder / "mine.npz")))
+    result = diffclone("calibrate", folder / "run")
+    assert result.code == 2
+    assert result.err.endswith("If you have moved it, use --data FILE --skip-trained.\n")
     moved = "--data", folder / "moved.npz", "--skip-trained"
     assert diffclone("calibrate", folder / "run", *moved, "--alpha", "0.01").err.endswith(
         "there are 20. Add episodes, or choose a larger alpha.\n"

@@ -11,7 +11,7 @@ from diffclone.deploy.calibration import (
     select_held_out,
 )
 from diffclone.deploy.monitor import CALIBRATION
-from diffclone.errors import InvalidSettings
+from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings
 from diffclone.files import refuse_existing
 from diffclone.policy import Policy
 from diffclone.tasks import TASKS
@@ -80,7 +80,13 @@ class Calibrate:
                 "episodes with --data FILE, or on rollouts with --env TASK."
             )
         data = self.data or str(known and known.source)
-        _, demos = find_demonstrations(data, None)
+        try:
+            _, demos = find_demonstrations(data, None)
+        except DiffcloneError as error:
+            if self.data is not None:
+                raise
+            message = f"{error} The run was trained on it. If you have moved it, use --data FILE --skip-trained."
+            raise InvalidFile(message) from None
         overlap, chosen = find_trained_episodes(run, demos), demos
         if self.data is None:
             chosen = select_held_out(run, demos)
