@@ -236,8 +236,7 @@ def test_the_command_writes_an_expert_that_acts(tmp_path: Path, capsys: pytest.C
     main(["cheetah", "--steps", "200", "--out", str(path), "--json"])
     report = json.loads(capsys.readouterr().out)
     assert (report["out"], report["steps"]) == (str(path), 256)  # whole rounds
-    expert = read_expert(path, 0.0)
-    assert np.asarray(expert.act(np.zeros(17))).shape == (6,)
+    assert np.asarray(read_expert(path, 0.0).act(np.zeros(17))).shape == (6,)
     with pytest.raises(SystemExit, match="exists already and is not overwritten"):
         main(["cheetah", "--out", str(path)])
 

@@ -256,7 +256,7 @@ def test_demonstrations_have_provenance(task: Task) -> None:
     assert demos.meta["command"].startswith(f"diffclone collect {task.name} ")
 
 
-def test_a_task_without_expert_or_demonstrations_says_so() -> None:
+def test_a_task_may_lack_expert_and_demonstrations() -> None:
     with pytest.raises(InvalidSettings, match="the task 'counter' has no expert"):
         COUNTER.expert()
     with pytest.raises(InvalidSettings, match="the task 'counter' has no demonstrations"):
@@ -299,7 +299,7 @@ def test_every_expert_has_one_record() -> None:
 
 @pytest.mark.slow
 @every_task
-def test_an_expert_scores_what_its_record_says(task: Task) -> None:
+def test_an_expert_has_the_score_of_its_record(task: Task) -> None:
     (record,) = (record for record in Record.read_all(EXPERT_RECORDS) if record.results["task"] == task.name)
     recorded, found = record.results, evaluate_expert(task, task.expert(), record.results["episodes"]).results
     assert record.settings["expert"] == type(task.expert()).__name__

@@ -199,7 +199,7 @@ def is_environment_id(name: str) -> bool:
 
 
 def _act(policy: Policy, member: Rows, obs: Doubles, call: int) -> npt.NDArray[Any]:
-    """Call the policy once for all members: rows are arranged as (members, most rows of a member)."""
+    """Call the policy once for all members, with the rows padded to (members, largest number of rows per member)."""
     counts = np.bincount(member, minlength=len(policy))
     place = np.arange(len(member)) - np.repeat(np.cumsum(counts) - counts, counts)
     padded = np.zeros((len(policy), counts.max(), obs.shape[1]), dtype=np.float32)

@@ -197,7 +197,7 @@ class RacingExpert(Expert):
 CAR_RACING = Task(
     name="car-racing",
     gymnasium_id="diffclone/CarRacing-v0",
-    summary="A car is driven round a track seen from above, as a picture.",
+    summary="A car is driven one lap on a track, observed as images from above.",
     obs_size=8192,
     act_size=3,
     horizon=500,

@@ -17,7 +17,7 @@ class TaskEnv(gym.Env[npt.NDArray[np.float64], npt.NDArray[np.float32]]):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012 (Gymnasium's own convention)
 
     def __init__(self, task: str | Task, render_mode: str | None = None, **options: Any):
-        """Make it.
+        """Make the environment.
 
         Args:
             task: a registered name, or the task.

@@ -145,7 +145,7 @@ class NetworkExpert(Expert):
     def __init__(
         self, weights: Path, *, horizon: int, noise: float, only_successful: bool, env_options: Mapping[str, Any]
     ):
-        """Read it.
+        """Read the weights.
 
         Args:
             weights: file (.safetensors).

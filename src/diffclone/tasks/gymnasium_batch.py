@@ -50,7 +50,7 @@ def source_name(source: Source) -> str:
 class GymnasiumBatch(BatchEnv):
     """`count` environments in one process. Observations are flattened, a dict in the order of its space.
 
-    Success is what the last `info` of an episode says under "is_success" or "success".
+    Success is `info["is_success"]` or `info["success"]` at the last step of an episode.
     """
 
     def __init__(self, source: Source, count: int, **options: Any):

@@ -99,7 +99,7 @@ class SpiralExpert(Expert):
 SPIRAL = Task(
     name="spiral",
     gymnasium_id="diffclone/Spiral-v0",
-    summary="A point mass is driven along a spiral, the paper's toy.",
+    summary="A point mass is driven along a spiral, the paper's toy example.",
     obs_size=6,
     act_size=2,
     horizon=STEPS,
