@@ -10,8 +10,8 @@ in one folder at once; scripts/run_jobs.py runs a list of them.
 
 import fcntl
 import time
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Generator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,15 +20,17 @@ import torch
 import tyro
 
 from diffclone.cli.console import bars, print_message
+from diffclone.cli.interrupt import between_updates
 from diffclone.data import Demonstrations
 from diffclone.errors import DiffcloneError, InvalidSettings
 from diffclone.evaluation import Protocol, evaluate
 from diffclone.experiments.presets import PRESETS, shorten_training
-from diffclone.fit import FitOptions, open_session
+from diffclone.fit import FitOptions, OnProgress, open_session
 from diffclone.model import Method
 from diffclone.records import Record
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
+from diffclone.training import Progress
 from diffclone.training.loop import train_parts
 from diffclone.training.runs import Run, evaluation_record, train_run
 from diffclone.training.session import describe_data
@@ -76,9 +78,9 @@ class PaperRecipe:
         checkpoints = self.out / "checkpoints" / self.name
         _, session = open_session(method, demos, replace(self.make_options(method), checkpoints=checkpoints))
         losses: Mapping[str, Any] = {}
-        with bars() as show, closing(train_parts(method, (GUIDE_SEED,), session)) as training:
+        with self.show_training() as report, closing(train_parts(method, (GUIDE_SEED,), session)) as training:
             for now in training:
-                show.training(self.name, now)
+                report(now)
                 losses = now.losses or losses
         device = session.device
         record = Record(
@@ -97,16 +99,9 @@ class PaperRecipe:
     def train_policies(self) -> None:
         """Train one policy per seed. A guide that is not in the folder of guides is trained first."""
         method, demos = self.load_method(), self.load_demonstrations()
-        with bars() as show:
-            run = train_run(
-                self.folder,
-                method,
-                demos,
-                self.make_options(method),
-                task=self.task,
-                quick=self.quick,
-                progress=lambda now: show.training(self.name, now),
-            )
+        options = self.make_options(method)
+        with self.show_training() as report:
+            run = train_run(self.folder, method, demos, options, task=self.task, quick=self.quick, progress=report)
         self.append_record(f"train {self.name}", Record.read_all(run.records)[0])
 
     def run_episodes(self) -> None:
@@ -126,6 +121,17 @@ class PaperRecipe:
                     progress=lambda done, total, job=job: show.update(job, done, total),
                 )
             self.append_record(job, evaluation_record(policy, scores, quick=self.quick))
+
+    @contextmanager
+    def show_training(self) -> Generator[OnProgress, None, None]:
+        """Yield a function that shows progress and stops at Ctrl-C between two updates, so that a checkpoint is written."""
+        with between_updates() as stop, bars() as show:
+
+            def report(now: Progress) -> None:
+                show.training(self.name, now)
+                stop()
+
+            yield report
 
     @property
     def name(self) -> str:
@@ -185,7 +191,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command; a mistake of the user is one line."""
     try:
         tyro.cli(PaperRecipe, args=arguments, prog="python -m scripts.paper_recipe").run()
-    except DiffcloneError as error:
+    except (DiffcloneError, KeyboardInterrupt) as error:
         raise SystemExit(f"paper_recipe: {error}") from None
 
 

@@ -1,9 +1,13 @@
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from diffclone.cli.console import Bars
 from diffclone.records import Record
+from diffclone.training import Progress
 from diffclone.training.runs import Run
 from docs import recipe_tables
 
@@ -31,6 +35,23 @@ def test_a_guide_is_trained_once_and_shared_by_all_seeds(tmp_path: Path) -> None
     assert policy.guide is not None
     assert len(policy) == 2
     assert len(policy.guide) == 1
+
+
+@pytest.mark.parametrize("command", ["guide", "train"])
+def test_an_interrupted_training_writes_a_checkpoint(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(self: Bars, name: str, now: Progress) -> None:
+        if now.losses:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Bars, "training", interrupt)
+        with pytest.raises(SystemExit, match="interrupted"):
+            run(tmp_path, command, "maze", "dbc", "0-1")
+    assert list(tmp_path.rglob("checkpoints/**/guide.safetensors"))
+    assert not (tmp_path / "records.jsonl").exists()
+    assert len(run(tmp_path, command, "maze", "dbc", "0-1")) == 1
 
 
 def test_episodes_are_run_once_and_the_tables_show_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
