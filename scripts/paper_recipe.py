@@ -124,7 +124,7 @@ class PaperRecipe:
 
     @contextmanager
     def show_training(self) -> Generator[OnProgress, None, None]:
-        """Yield a function that shows progress and stops at Ctrl-C between two updates, so that a checkpoint is written."""
+        """Yield a function that shows progress and, after Ctrl-C, stops between two updates and keeps a checkpoint."""
         with between_updates() as stop, bars() as show:
 
             def report(now: Progress) -> None:
