@@ -51,8 +51,8 @@ def test_evaluate_writes_nothing(
     ("arguments", "message"),
     [
         (["--pretrained", "mase"], "the package has no policy named 'mase'; it has ant-reach/dbc"),
-        ([], "say what plays: a run's folder, or --pretrained"),
-        (["somewhere", "--pretrained", "maze"], "say what plays"),
+        ([], "name one policy: the folder of a run, or --pretrained"),
+        (["somewhere", "--pretrained", "maze"], "name one policy"),
     ],
 )
 def test_mistakes_give_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
