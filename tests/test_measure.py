@@ -1,5 +1,4 @@
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +8,14 @@ import torch
 from diffclone import methods
 from diffclone.experiments import measure
 from diffclone.experiments.measure import MEASURES, MeasureInput
+from diffclone.files import read_lines
 from diffclone.fit import FitOptions, fit
 from diffclone.guides import DiffusionGuide
 from diffclone.model import Dims, Training
 from diffclone.nn import Network
 from diffclone.rng import Rng
 from diffclone.tasks import TASKS
-from diffclone.training.runs import Run, train_run
+from diffclone.training.runs import train_run
 
 
 def trained_on_spiral(folder: Path) -> MeasureInput:
@@ -28,7 +28,7 @@ def trained_on_spiral(folder: Path) -> MeasureInput:
     run = train_run(
         folder, method, demos, FitOptions(seeds=[0, 1], vary={"imitation": [0.0, 1.0]}, device="cpu"), task="spiral"
     )
-    return MeasureInput("spiral", {}, demos, demos, run, run.policy(), [2, 3], quick=False)
+    return MeasureInput("spiral", {}, demos, demos, run.policy().choose([2, 3]), run.metrics, [2, 3])
 
 
 def test_measurements_of_a_diffusion_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,12 +46,12 @@ def test_measurements_of_a_diffusion_model(tmp_path: Path, monkeypatch: pytest.M
     assert not np.isin(np.unique(np.round(samples["expert"], 3)), [0.5, 0, -0.7]).all(), "the noisy actions are stored"
     curves = MEASURES["curves"](given).results
     assert np.array(curves["losses"]["L_DM"]).shape == (len(curves["updates"]), 2)
-    lines = (given.require_run()[0].metrics).read_text().splitlines()
-    last = json.loads(lines[-1])
+    assert given.metrics is not None
+    last = read_lines(given.metrics)[-1]
     assert curves["losses"]["L_BC"][-1] == [round(last["L_BC"][member], 6) for member in given.members]
 
 
-def test_the_gradient_field_points_to_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gradient_field_points_to_the_data() -> None:
     """The denoiser is exact for pairs at one position."""
     from diffclone.tasks.maze import CELLS
 
@@ -59,6 +59,10 @@ def test_the_gradient_field_points_to_the_data(tmp_path: Path, monkeypatch: pyte
     place = torch.tensor([2.0, 2.0])
 
     class Exact(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.unused = torch.nn.Parameter(torch.zeros(1))  # the guide of one member
+
         def forward(self, x_t: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
             k = int(t.flatten()[0])
             middle = (place - normaliser.obs_mean[:2]) / normaliser.obs_std[:2]
@@ -72,8 +76,9 @@ def test_the_gradient_field_points_to_the_data(tmp_path: Path, monkeypatch: pyte
     normaliser = policy.normaliser
     model = guide.init(Dims(6, 2), Rng([0])["init"])
     model.denoiser = Exact()  # pyright: ignore[reportAttributeAccessIssue]
-    monkeypatch.setattr(measure, "load_guide", lambda *_: model)  # pyright: ignore[reportUnknownLambdaType]
-    given = MeasureInput("maze", {}, demos, demos, Run(tmp_path), policy, [0], quick=True)
+    assert policy.guide is not None
+    policy = dataclasses.replace(policy, guide=dataclasses.replace(policy.guide, load=lambda: {"guide": model}))
+    given = MeasureInput("maze", {}, demos, demos, policy, quick=True)
     found = MEASURES["field"](given).results
     points, arrows = np.array(found["positions"]), np.array(found["directions"])
     assert len(points) == 25 * len(CELLS)

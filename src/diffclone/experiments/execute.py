@@ -181,14 +181,15 @@ class JobRunner:
         begun, job, measurement = time.monotonic(), self.job, planned.measurement
         policy = None if run is None else run.policy(self.workspace.device)
         members = [] if policy is None else select_members(policy, measurement.select)
+        policy = None if policy is None else policy.choose(members)
         changes = DataChanges(fraction=1.0 if job.variant is None else job.variant.data.fraction)
         given = MeasureInput(
             task=job.task,
             settings=measurement.settings,
             demos=demos,
             clean_demos=load_demonstrations(job.task, changes, self.options),
-            run=run,
-            policy=policy,
+            selected=policy,
+            metrics=None if run is None else run.metrics,
             members=members,
             quick=self.options.quick,
             progress=self.report_count(measurement.kind),
@@ -198,7 +199,7 @@ class JobRunner:
         return Record(
             kind=measurement.kind,
             settings={**measured.settings, "method": method},
-            members=[] if policy is None else [dict(policy.members[m]) for m in members],
+            members=[] if policy is None else [dict(member) for member in policy.members],
             data=describe_data(demos),
             results={**planned.identity.about, "task": job.task, **measured.results},
             device=measured.device or ("cpu" if policy is None else device_name(policy)),

@@ -13,8 +13,9 @@ cluster size, reproduce its ratios on the authors' own files.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -26,14 +27,10 @@ from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings, MissingPackage
 from diffclone.evaluation import evaluate
 from diffclone.files import read_lines
-from diffclone.guides import DiffusionGuide
-from diffclone.methods import DBC
-from diffclone.model import Dims
 from diffclone.nn.diffusion import Diffusion
 from diffclone.policy import Policy
 from diffclone.registry import Registry
 from diffclone.rng import Rng
-from diffclone.training.runs import Run
 
 CLUSTERS, CLUSTER_SEEDS = 10, 5
 MAX_PATHS = 40
@@ -61,25 +58,29 @@ class MeasureInput:
     """The training data, or the task's demonstrations."""
     clean_demos: Demonstrations
     """The same without action noise and generated pairs."""
-    run: Run | None
-    policy: Policy | None
-    members: list[int]
-    """The members of the policy to measure."""
-    quick: bool
+    selected: Policy | None = None
+    """The selected members of the trained policy, if there is one."""
+    metrics: Path | None = None
+    """The file with the losses of all members during training."""
+    members: Sequence[int] = ()
+    """The indices of the selected members in that file."""
+    quick: bool = False
     progress: Callable[[int, int], None] = lambda done, total: None
 
-    def require_run(self) -> tuple[Run, Policy]:
-        """Return the run and its policy, or raise an error if nothing was trained."""
-        if self.run is None or self.policy is None:
-            raise InvalidSettings(f"this measurement on {self.task} needs a trained policy; its variant is missing.")
-        return self.run, self.policy
+    @property
+    def policy(self) -> Policy:
+        """The selected members; an error if nothing was trained."""
+        if self.selected is None:
+            raise InvalidSettings(f"this measurement on {self.task} needs a trained policy; it has no variant.")
+        return self.selected
 
-    def diffusion_guide(self) -> DiffusionGuide:
-        """Return the settings of the diffusion model, or raise an error if there is none."""
-        method = self.require_run()[1].method
-        if not isinstance(method, DBC) or not isinstance(method.guide, DiffusionGuide):
-            raise InvalidSettings(f"this measurement needs a diffusion model; {type(method).__name__} has none.")
-        return method.guide
+    def diffusion_model(self, member: int) -> Diffusion:
+        """Return the trained diffusion model of a member, or raise an error if there is none."""
+        guide = self.policy[member].guide
+        if guide is None or not isinstance(guide.weights, Diffusion):
+            method = type(self.policy.method).__name__
+            raise InvalidSettings(f"this measurement needs a diffusion model; {method} was trained without one.")
+        return guide.weights
 
 
 @final
@@ -131,8 +132,7 @@ def cluster(values: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.int64]
 
 def measure_inference(given: MeasureInput) -> MeasureOutput:
     """Measure episodes per second and milliseconds per action of the first member, on one CPU thread."""
-    run, _ = given.require_run()
-    policy = run.policy("cpu")[given.members[0]].acting(**given.settings.get("acting", {}))
+    policy = given.policy[0].to("cpu").acting(**given.settings.get("acting", {}))
     count = QUICK_TIMED_EPISODES if given.quick else TIMED_EPISODES
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -167,7 +167,7 @@ def measure_latency(policy: Policy, observations: npt.NDArray[np.generic]) -> fl
 
 def measure_trajectories(given: MeasureInput) -> MeasureOutput:
     """Store the positions of the first member's first episodes, or of the expert's if nothing was trained."""
-    if given.policy is None:
+    if given.selected is None:
         expert = [round_values(obs[:, :2], 3) for obs, _ in given.demos.episodes()][:MAX_PATHS]
         return MeasureOutput({"paths": expert, "success": [True] * len(expert)}, {}, "cpu")
     count = 2 if given.quick else MAX_PATHS
@@ -177,27 +177,21 @@ def measure_trajectories(given: MeasureInput) -> MeasureOutput:
         for row, position in zip(rows, obs[:, :2].copy(), strict=True):
             paths[row].append(position)
 
-    member, options = given.policy[given.members[0]], given.settings.get("options", {})
-    scores = evaluate(member, given.task, episodes=count, on_step=store, progress=given.progress, **options)
+    options = given.settings.get("options", {})
+    scores = evaluate(given.policy[0], given.task, episodes=count, on_step=store, progress=given.progress, **options)
     return MeasureOutput({"paths": [round_values(path, 3) for path in paths], "success": scores.success[0].tolist()})
 
 
 def measure_curves(given: MeasureInput) -> MeasureOutput:
-    """Read both losses of the policy during training, one value per member."""
-    run, _ = given.require_run()
-    lines = [line for line in read_lines(run.metrics) if line["stage"] == "policy"]
+    """Store both losses of the policy during training, one value per member."""
+    if given.metrics is None:
+        raise InvalidSettings(f"this measurement on {given.task} needs a training; it has no variant.")
+    lines = [line for line in read_lines(given.metrics) if line["stage"] == "policy"]
     kept = [lines[k] for k in np.unique(np.linspace(0, len(lines) - 1, min(MAX_POINTS, len(lines))).astype(np.int64))]
     losses = {
         name: [round_values([line[name][m] for m in given.members], 6) for line in kept] for name in ("L_BC", "L_DM")
     }
     return MeasureOutput({"updates": [line["update"] for line in kept], "losses": losses})
-
-
-def load_guide(given: MeasureInput, member: int) -> Diffusion:
-    """Return the trained diffusion model of a member."""
-    run, policy = given.require_run()
-    net = run.part("guide", given.diffusion_guide(), Dims(policy.dims.obs, policy.dims.act), member=member)
-    return net.to(policy.device).requires_grad_(requires_grad=False)
 
 
 @torch.no_grad()
@@ -218,19 +212,18 @@ def sample_actions(model: Diffusion, states: Tensor, act_size: int, rng: Rng) ->
 
 def sample_at_expert_states(given: MeasureInput, member: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Return evenly spaced rows of the demonstrations, and the actions sampled there in raw units."""
-    _, policy = given.require_run()
-    count = QUICK_STATES if given.quick else STATES
+    policy, count = given.policy, QUICK_STATES if given.quick else STATES
     rows = np.unique(np.linspace(0, given.demos.num_steps - 1, count).astype(np.int64))
     device, dtype = policy.device, policy.normaliser.obs_mean.dtype
     states = policy.normaliser.normalise_obs(torch.tensor(given.demos.obs[rows], device=device).to(dtype))
     rng = Rng([int(policy.members[member]["seed"])], device=device, dtype=dtype, path="measure")
-    act = sample_actions(load_guide(given, member), states[None], policy.dims.act, rng)
+    act = sample_actions(given.diffusion_model(member), states[None], policy.dims.act, rng)
     return rows, policy.normaliser.restore_act(act[0]).double().cpu().numpy()
 
 
 def measure_samples(given: MeasureInput) -> MeasureOutput:
     """Store actions that the first member's diffusion model samples at expert states."""
-    rows, act = sample_at_expert_states(given, given.members[0])
+    rows, act = sample_at_expert_states(given, 0)
     results = {
         "states": round_values(given.demos.obs[rows, :2]),
         "expert": round_values(given.demos.act[rows]),
@@ -242,10 +235,10 @@ def measure_samples(given: MeasureInput) -> MeasureOutput:
 def measure_reconstruction(given: MeasureInput) -> MeasureOutput:
     """Measure the mean squared error of sampled actions to clean expert actions, one value per member."""
     errors: list[float] = []
-    for done, member in enumerate(given.members):
+    for member in range(len(given.policy)):
         rows, act = sample_at_expert_states(given, member)
         errors.append(float(np.square(act - given.clean_demos.act[rows]).mean()))
-        given.progress(done + 1, len(given.members))
+        given.progress(member + 1, len(given.policy))
     noise = given.demos.meta.get("action_noise") or [{"level": 0.0}]
     results = {"action_noise": noise[-1]["level"], "mse": round_values(errors, 6)}
     return MeasureOutput(results, {"sampler": "ancestral, held to the state"})
@@ -256,21 +249,20 @@ def measure_field(given: MeasureInput) -> MeasureOutput:
     """Compute the gradient field over the free cells of the maze with the first member's diffusion model."""
     from diffclone.tasks.maze import CELLS, SHIFT, WALLS
 
-    _, policy = given.require_run()
-    demos, normaliser, model = given.demos, policy.normaliser, load_guide(given, given.members[0])
+    demos, normaliser, model = given.demos, given.policy.normaliser, given.diffusion_model(0)
     offsets = (np.arange(FIELD_PER_CELL) + 0.5) / FIELD_PER_CELL - 0.5
     # In world coordinates the centre of cell (i, j) is (i + 1, j + 1).
     points = np.array([(i + 1 - SHIFT + dx, j + 1 - SHIFT + dy) for i, j in CELLS for dx in offsets for dy in offsets])
     chosen = np.random.default_rng(0).choice(demos.num_steps, FIELD_PAIRS, replace=False)
     obs, act, positions = (
-        torch.tensor(values, device=policy.device).to(normaliser.obs_mean.dtype)
+        torch.tensor(values, device=given.policy.device).to(normaliser.obs_mean.dtype)
         for values in (demos.obs[chosen], demos.act[chosen], points)
     )
     obs, act = obs.repeat(len(points), 1), act.repeat(len(points), 1)
     obs[:, :2] = positions.repeat_interleave(FIELD_PAIRS, 0)
     x = torch.cat([normaliser.normalise_obs(obs), normaliser.normalise_act(act)], -1)[None]
-    step = given.diffusion_guide().steps // 10
-    t = torch.full(x.shape[:2], step, device=policy.device)
+    step = len(model.beta) // 10
+    t = torch.full(x.shape[:2], step, device=x.device)
     moved = -(model.noise[step] / model.signal[step]) * model.denoiser(model.signal[step] * x, t)[0, :, :2]
     arrows = (moved * normaliser.obs_std[:2]).unflatten(0, (len(points), FIELD_PAIRS)).mean(1)
     shown = np.linspace(0, demos.num_steps - 1, min(2000, demos.num_steps)).astype(np.int64)
