@@ -10,12 +10,12 @@ import torch
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Encoder, EnergyGuide, Network, Normaliser
 from diffclone.deploy.calibration import conformal_threshold, episodes_needed
-from diffclone.deploy.monitor import BATCH, NOISE_LEVELS, PARTS, WEIGHTS, Calibration, Monitor
+from diffclone.deploy.monitor import NOISE_LEVELS, PARTS, WEIGHTS, Calibration, Monitor
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
 from diffclone.model import Dims, Model, init_parts
 from diffclone.nn.diffusion import Diffusion
 from diffclone.rng import Rng
-from diffclone.training.guide import TrainedGuide
+from diffclone.training.guide import BATCH, TrainedGuide
 
 OBS, ACT = 3, 2
 GUIDE = DiffusionGuide(width=16, depth=2, steps=50)
@@ -115,7 +115,7 @@ def test_an_empty_batch_has_no_scores() -> None:
 
 @pytest.mark.parametrize(("obs", "act"), [((OBS,), (OBS,)), ((4, OBS), (3, ACT)), ((OBS,), (1, ACT)), ((), ())])
 def test_wrong_shapes_are_refused(obs: tuple[int, ...], act: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidData, match=r"this monitor expects \(3,\) and \(2,\)"):
+    with pytest.raises(InvalidData, match=r"this guide expects \(3,\) and \(2,\)"):
         MONITOR.score(np.zeros(obs), np.zeros(act))
 
 

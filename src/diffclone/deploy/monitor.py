@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from diffclone.data import Demonstrations, Normaliser
-from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
+from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.files import read_json, read_tensors, write_json, write_tensors
 from diffclone.guides.diffusion import DiffusionGuide, pair, stratified
 from diffclone.model import Dims, Model
@@ -37,8 +37,6 @@ NOISE_LEVELS = 32
 """K."""
 SEED = 0
 """Seed of the draws (t, ε)."""
-BATCH = 256
-"""Number of pairs scored at once."""
 FORMAT = 1
 """Version of the two saved files."""
 CALIBRATION, WEIGHTS = "calibration.json", "monitor.safetensors"
@@ -175,23 +173,13 @@ class Monitor:
 
     def score(self, obs: npt.ArrayLike, act: npt.ArrayLike) -> Score:
         """Score one pair (size), (size) or a batch (batch, size), (batch, size), in raw units."""
-        s, a, like = np.asarray(obs), np.asarray(act), self.guide.normaliser.obs_mean
-        sizes = (len(like), len(self.guide.normaliser.act_mean))
-        if s.ndim not in (1, 2) or s.shape[:-1] != a.shape[:-1] or (s.shape[-1], a.shape[-1]) != sizes:
-            raise InvalidData(
-                f"the observation has shape {s.shape} and the action {a.shape}; this monitor expects ({sizes[0]},) and "
-                f"({sizes[1]},), or batches of equal length."
-            )
-        batches = zip(*(torch.tensor(x.reshape(-1, x.shape[-1])).split(BATCH) for x in (s, a)), strict=True)
         with torch.no_grad():
-            scores = [self.score_tensors(s_rows.to(like), a_rows.to(like)) for s_rows, a_rows in batches]
-        state, action, both = (values.reshape(s.shape[:-1]) for values in torch.cat(scores, -1).numpy())
+            scores = torch.cat([self.score_tensors(s, a) for s, a in self.guide.batches(obs, act)], -1)
+        state, action, both = (values.reshape(np.shape(obs)[:-1]) for values in scores.numpy())
         return Score(state, action, both, self.compare(state, action, both))
 
-    def score_tensors(self, obs: Tensor, act: Tensor) -> Tensor:
-        """Return the three scores of each row, (3, rows)."""
-        normaliser = self.guide.normaliser
-        s, a = self.guide.observe(normaliser.normalise_obs(obs)[None]), normaliser.normalise_act(act)[None]
+    def score_tensors(self, s: Tensor, a: Tensor) -> Tensor:
+        """Return the three scores of normalised pairs, (3, rows)."""
         x, (t, eps) = pair(s, a)[0], self.draws
         rows, draws, size = len(x), *eps.shape
         x_t = self.weights.noised(x[:, None, :].expand(rows, draws, size), t, eps).reshape(1, rows * draws, size)

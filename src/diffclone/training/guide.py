@@ -1,7 +1,7 @@
 """A guide with its trained weights, which scores pairs of observations and actions in raw units."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, final
@@ -67,6 +67,22 @@ class TrainedGuide:
         """Return what the guide receives for normalised observations: features, if the method has an encoder."""
         return self.method.part_obs("guide", obs, self.parts)
 
+    def batches(self, obs: npt.ArrayLike, act: npt.ArrayLike) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield one pair (size), (size) or a batch (batch, size), (batch, size) in raw units as the guide receives it.
+
+        Both tensors are (members, rows, size), with at most 256 rows.
+        """
+        s, a, like = np.asarray(obs), np.asarray(act), self.normaliser.obs_mean
+        sizes = (len(like), len(self.normaliser.act_mean))
+        if s.ndim not in (1, 2) or s.shape[:-1] != a.shape[:-1] or (s.shape[-1], a.shape[-1]) != sizes:
+            raise InvalidData(
+                f"the observation has shape {s.shape} and the action {a.shape}; this guide expects ({sizes[0]},) and "
+                f"({sizes[1]},), or batches of equal length."
+            )
+        for s_rows, a_rows in zip(*(torch.tensor(np.atleast_2d(x)).split(BATCH) for x in (s, a)), strict=True):
+            f = self.observe(self.normaliser.normalise_obs(s_rows.to(like)).expand(len(self), -1, -1))
+            yield f, self.normaliser.normalise_act(a_rows.to(like)).expand(len(self), -1, -1)
+
     @torch.no_grad()
     def cost(self, obs: npt.ArrayLike, act: npt.ArrayLike, *, draws: int = 1, seed: int = 0) -> npt.NDArray[np.float64]:
         """Return the cost of one pair (size), (size) or of a batch (batch, size), (batch, size), in raw units.
@@ -74,27 +90,15 @@ class TrainedGuide:
         Several members return one row each. The random numbers of the guide depend on the seed and on the row in the
         batch only, so that equal calls return equal costs; `draws` averages over several of them.
         """
-        s, a = (np.asarray(x) for x in (obs, act))
-        sizes = (len(self.normaliser.obs_mean), len(self.normaliser.act_mean))
-        if s.ndim not in (1, 2) or s.shape[:-1] != a.shape[:-1] or (s.shape[-1], a.shape[-1]) != sizes:
-            raise InvalidData(
-                f"the observation has shape {s.shape} and the action {a.shape}; this guide expects ({sizes[0]},) and "
-                f"({sizes[1]},), or batches of equal length."
-            )
         like, members, cost = self.normaliser.obs_mean, len(self), bind_cost(self.guide, "guide", self.parts)
         rng = Rng([seed] * members, device=like.device, dtype=like.dtype, path="cost")
-        batches: list[Tensor] = []
-        for first in range(0, max(1, s[..., 0].size), BATCH):
-            rows = [torch.tensor(np.atleast_2d(x)[first : first + BATCH]).to(like) for x in (s, a)]
-            f = self.observe(self.normaliser.normalise_obs(rows[0]).expand(members, -1, -1))
-            done = self.normaliser.normalise_act(rows[1]).expand(members, -1, -1)
-            dims = Dims(f.shape[-1], done.shape[-1])
-            scores = [
-                cost(f, done, self.guide.draw(done.shape[-2], dims, rng[f"{first} {k}"])).double() for k in range(draws)
-            ]
-            batches.append(torch.stack(scores).mean(0))
-        costs = torch.cat(batches, -1).cpu().numpy()
-        return costs.reshape(s.shape[:-1] if members == 1 else (members, *s.shape[:-1]))
+        costs: list[Tensor] = []
+        for k, (f, a) in enumerate(self.batches(obs, act)):
+            dims, streams = Dims(f.shape[-1], a.shape[-1]), [rng[f"{k * BATCH} {draw}"] for draw in range(draws)]
+            scores = [cost(f, a, self.guide.draw(a.shape[-2], dims, stream)).double() for stream in streams]
+            costs.append(torch.stack(scores).mean(0))
+        shape = np.shape(obs)[:-1]
+        return torch.cat(costs, -1).cpu().numpy().reshape(shape if members == 1 else (members, *shape))
 
 
 def parts_from_tensors(
