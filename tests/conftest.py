@@ -1,6 +1,7 @@
-"""Settings for all tests: one thread a process, since several run side by side; and the command in this process."""
+"""Settings of all tests: one thread per process, since several run in parallel; and the command in this process."""
 
 import importlib.metadata
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,35 +13,42 @@ torch.set_num_threads(1)
 
 
 def robotics() -> Any:
-    """Gymnasium-Robotics, where its own environments work: with MuJoCo before 3.12."""
+    """Return Gymnasium-Robotics, whose environments need MuJoCo before 3.12."""
     installed = tuple(map(int, importlib.metadata.version("mujoco").split(".")[:2]))
     if installed >= (3, 12):
         pytest.skip("the environments of gymnasium-robotics do not work with MuJoCo 3.12 and newer")
     return pytest.importorskip("gymnasium_robotics")
 
 
-class Answer(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
 
 
-Command = Callable[..., Answer]
+Command = Callable[..., CommandResult]
+
+
+def assert_error(result: CommandResult, message: str) -> None:
+    """Assert that a command printed one line of error, which matches the pattern `message`, and nothing else."""
+    assert result.code == 2
+    assert result.out == ""
+    assert re.fullmatch(rf"diffclone: [^\n]*{message}[^\n]*\n", result.err), result.err
 
 
 @pytest.fixture
 def diffclone(capsys: pytest.CaptureFixture[str]) -> Command:
-    """What a command line answers."""
+    """Run a command in this process and return what it printed."""
     from diffclone.cli.main import main
 
-    def run(*arguments: str | Path) -> Answer:
+    def run(*arguments: str | Path) -> CommandResult:
         capsys.readouterr()
         code: Any = 0
         try:
             main([str(argument) for argument in arguments])
         except SystemExit as end:
             code = end.code
-        said = capsys.readouterr()
-        return Answer(code, said.out, said.err)
+        printed = capsys.readouterr()
+        return CommandResult(code, printed.out, printed.err)
 
     return run

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import Answer, Command
+from conftest import Command, CommandResult, assert_error
 from diffclone import BC, Demonstrations, Policy
 from diffclone.cli.main import COMMANDS, main
 from diffclone.cli.parser import condense
@@ -48,62 +48,56 @@ def run_folder(trained: Path, tmp_path: Path) -> Path:
 
 
 def contents(folder: Path) -> dict[str, tuple[bytes, int]]:
-    """Every file with its content and the time it was written."""
+    """Return the content and the modification time of every file."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
 
 
-def refused(answer: Answer, message: str) -> None:
-    """One line for a person, and nothing else."""
-    assert answer.code == 2
-    assert "Traceback" not in answer.err
-    assert answer.out == ""
-    assert re.fullmatch(rf"diffclone: [^\n]*{message}[^\n]*\n", answer.err), answer.err
-
-
-def said(answer: Answer) -> str:
-    """The one line for a person, after whatever progress was shown."""
-    lines = [line for line in answer.err.splitlines() if line.startswith("diffclone:")]
-    assert len(lines) == 1, answer.err
-    assert answer.err.splitlines()[-1] == lines[0]
-    assert "Traceback" not in answer.err
+def last_line(result: CommandResult) -> str:
+    """Return the only line of error, which follows the progress bars."""
+    lines = [line for line in result.err.splitlines() if line.startswith("diffclone:")]
+    assert len(lines) == 1, result.err
+    assert result.err.splitlines()[-1] == lines[0]
+    assert "Traceback" not in result.err
     return lines[0]
 
 
-# What works.
+# Commands.
 
 
 def test_tasks_as_json(diffclone: Command) -> None:
-    answer = diffclone("tasks", "--json")
-    rows = json.loads(answer.out)
+    result = diffclone("tasks", "--json")
+    rows = json.loads(result.out)
     assert [row["task"] for row in rows] == list(TASKS)
     assert (rows[0]["id"], rows[0]["observation"], rows[0]["action"]) == ("diffclone/Maze-v0", 6, 2)
     assert rows[0]["demonstrations"].startswith("100 episodes")
-    assert answer.code == 0
-    assert answer.err == ""
+    assert result.code == 0
+    assert result.err == ""
 
 
 def test_collect_writes_a_file_and_replaces_none(diffclone: Command, tmp_path: Path) -> None:
     path = tmp_path / "new" / "two.npz"
-    answer = diffclone("collect", "maze", "--episodes", "2", "--seed", "4", "--out", path, "--json")
-    assert answer.code == 0
+    result = diffclone("collect", "maze", "--episodes", "2", "--seed", "4", "--out", path, "--json")
+    assert result.code == 0
     demos = Demonstrations.load(path)
-    told = json.loads(answer.out)
-    assert (told["episodes"], told["steps"]) == (2, demos.num_steps)
-    assert told["fingerprint"] == demos.fingerprint
+    printed = json.loads(result.out)
+    assert (printed["episodes"], printed["steps"]) == (2, demos.num_steps)
+    assert printed["fingerprint"] == demos.fingerprint
     assert demos.meta["command"] == "diffclone collect maze --episodes 2 --seed 4"
     before = contents(tmp_path)
-    refused(diffclone("collect", "maze", "--episodes", "2", "--out", path), "exists already and is not overwritten")
+    assert_error(
+        diffclone("collect", "maze", "--episodes", "2", "--out", path), "exists already and is not overwritten"
+    )
     assert contents(tmp_path) == before
 
 
 def test_train_then_evaluate(diffclone: Command, run_folder: Path) -> None:
-    answer = diffclone("evaluate", run_folder, "--episodes", "3", "--json")
-    assert answer.code == 0
-    told = json.loads(answer.out)
+    result = diffclone("evaluate", run_folder, "--episodes", "3", "--json")
+    assert result.code == 0
+    printed = json.loads(result.out)
     training, evaluation = Record.read_all(run_folder / "records.jsonl")
     assert (training.kind, evaluation.kind) == ("training", "evaluation")
-    assert told["results"] == evaluation.results
+    assert printed["results"] == evaluation.results
     assert (evaluation.results["members"], evaluation.results["episodes"]) == (2, 3)
     for record in (training, evaluation):
         assert record.data["fingerprint"] == TASKS["maze"].demonstrations().fingerprint
@@ -118,19 +112,19 @@ def test_train_then_evaluate(diffclone: Command, run_folder: Path) -> None:
     assert all(len(line["L_BC"]) == 2 for line in lines)
 
 
-def test_evaluate_shows_a_row_a_member(diffclone: Command, run_folder: Path) -> None:
+def test_evaluate_prints_one_row_per_member(diffclone: Command, run_folder: Path) -> None:
     table = diffclone("evaluate", run_folder, "--episodes", "2").out
     assert re.search(r"seed 0 .*%.*\n.*seed 1 .*%.*\n.*all .*%", table)
     assert "2 members × 2 episodes" in table
 
 
 def test_evaluate_chooses_members(diffclone: Command, run_folder: Path) -> None:
-    answer = diffclone("evaluate", run_folder, "--episodes", "2", "--where", "seed=1", "--json")
-    assert json.loads(answer.out)["members"] == [{"seed": 1}]
-    refused(diffclone("evaluate", run_folder, "--where", "seed=9"), "members differ in seed")
+    result = diffclone("evaluate", run_folder, "--episodes", "2", "--where", "seed=1", "--json")
+    assert json.loads(result.out)["members"] == [{"seed": 1}]
+    assert_error(diffclone("evaluate", run_folder, "--where", "seed=9"), "members differ in seed")
 
 
-def test_a_killed_run_repeats_no_line_of_its_metrics(tmp_path: Path) -> None:
+def test_a_resumed_run_does_not_repeat_lines_of_its_metrics(tmp_path: Path) -> None:
     lines = [{"stage": "guide", "update": 64}, *({"stage": "policy", "update": u} for u in (32, 64, 96))]
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -138,7 +132,7 @@ def test_a_killed_run_repeats_no_line_of_its_metrics(tmp_path: Path) -> None:
     assert [json.loads(line)["update"] for line in path.read_text().splitlines()] == [64, 32]
 
 
-def test_the_same_command_again_does_nothing(diffclone: Command, run_folder: Path) -> None:
+def test_a_finished_run_is_not_trained_again(diffclone: Command, run_folder: Path) -> None:
     before = contents(run_folder)
     assert diffclone("train", "maze", *TINY, "--out", run_folder).code == 0
     assert contents(run_folder) == before
@@ -156,7 +150,7 @@ def test_a_guide_comes_from_the_cache(diffclone: Command, tmp_path: Path) -> Non
     assert [m["coefficient"] for m in Policy.load(tmp_path / "b" / "policy").members] == [0, 10, 30]
 
 
-def test_a_preset_is_where_flags_start_from(diffclone: Command, tmp_path: Path) -> None:
+def test_flags_change_the_settings_of_a_preset(diffclone: Command, tmp_path: Path) -> None:
     flags = ("--preset", "demo", "--method", "bc", "--seeds", "1", "--training.updates", "3")
     assert diffclone("train", "maze", *flags, "--device", "cpu", "--out", tmp_path / "run").code == 0
     training = json.loads((tmp_path / "run" / "run.json").read_text())["method"]["training"]
@@ -164,7 +158,7 @@ def test_a_preset_is_where_flags_start_from(diffclone: Command, tmp_path: Path) 
     assert training["lr"] == PRESETS["maze/bc/demo"].method.training.lr != BC().training.lr
 
 
-def test_a_file_knows_its_task(diffclone: Command, tmp_path: Path) -> None:
+def test_the_task_of_a_file_is_used(diffclone: Command, tmp_path: Path) -> None:
     TASKS["maze"].demonstrations().take([0, 1]).save(tmp_path / "mine.npz")
     assert diffclone("train", tmp_path / "mine.npz", *TINY, "--out", tmp_path / "run").code == 0
     assert json.loads((tmp_path / "run" / "run.json").read_text())["task"] == "maze"
@@ -177,14 +171,14 @@ def test_a_file_of_an_unknown_task_is_trained_on(diffclone: Command, tmp_path: P
     assert json.loads((tmp_path / "run" / "run.json").read_text())["task"] is None
 
 
-def test_tensorboard_is_written_into_the_run(diffclone: Command, tmp_path: Path) -> None:
-    answer = diffclone("train", "maze", *TINY, "--out", tmp_path / "run", "--tensorboard")
-    assert answer.code == 0, answer.err
+def test_tensorboard_writes_into_the_run(diffclone: Command, tmp_path: Path) -> None:
+    result = diffclone("train", "maze", *TINY, "--out", tmp_path / "run", "--tensorboard")
+    assert result.code == 0, result.err
     assert list((tmp_path / "run" / "tensorboard").glob("events.out.tfevents.*"))
     before = contents(tmp_path)
     flags = (*TINY[:3], "3", *TINY[4:])
-    answer = diffclone("train", "maze", *flags, "--out", tmp_path / "run", "--tensorboard")
-    assert answer.code == 2
+    result = diffclone("train", "maze", *flags, "--out", tmp_path / "run", "--tensorboard")
+    assert result.code == 2
     assert contents(tmp_path) == before
 
 
@@ -193,10 +187,10 @@ def test_tensorboard_is_written_into_the_run(diffclone: Command, tmp_path: Path)
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(diffclone: Command, name: str) -> None:
-    answer = diffclone(name, "--help")
-    assert answer.code == 0
-    assert f"usage: diffclone {name}" in answer.out
-    assert COMMANDS[name].split()[0] in answer.out
+    result = diffclone(name, "--help")
+    assert result.code == 0
+    assert f"usage: diffclone {name}" in result.out
+    assert COMMANDS[name].split()[0] in result.out
 
 
 def test_help_of_train_names_the_settings(diffclone: Command) -> None:
@@ -210,9 +204,9 @@ def test_help_of_train_names_the_settings(diffclone: Command) -> None:
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
 def test_help_lists_all_commands(diffclone: Command, arguments: tuple[str, ...]) -> None:
-    answer = diffclone(*arguments)
-    assert answer.code == 0
-    assert all(re.search(rf"\b{name}\b", answer.out) for name in COMMANDS)
+    result = diffclone(*arguments)
+    assert result.code == 0
+    assert all(re.search(rf"\b{name}\b", result.out) for name in COMMANDS)
 
 
 def test_the_version_is_one_line(diffclone: Command) -> None:
@@ -222,6 +216,7 @@ def test_the_version_is_one_line(diffclone: Command) -> None:
 def test_help_of_train_shows_the_values_for_the_data(diffclone: Command) -> None:
     for data, updates in (("maze", 22409), ("spiral", 5000)):
         text = diffclone("train", data, "--method", "bc", "--help").out
+        assert re.search(r"usage: diffclone train .*DATA", text)
         assert re.search(rf"--training.updates INT\s.*\(default: {updates}\)", text)
 
 
@@ -231,11 +226,11 @@ def test_help_and_version_do_not_import_torch(argument: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
 
 
-def test_bench_says_where_it_is_now(diffclone: Command) -> None:
-    refused(diffclone("bench", "--only", "train"), "python -m benchmarks.speed")
+def test_bench_prints_its_new_name(diffclone: Command) -> None:
+    assert_error(diffclone("bench", "--only", "train"), "python -m benchmarks.speed")
 
 
-# What a user may get wrong.
+# User errors.
 
 
 GOOD: dict[str, Any] = {"obs": np.eye(4, 6), "act": np.eye(4, 2), "episode_ends": [4]}
@@ -260,7 +255,7 @@ def test_bad_demonstrations_are_one_line(
     diffclone: Command, tmp_path: Path, arrays: dict[str, Any], message: str
 ) -> None:
     np.savez(tmp_path / "mine.npz", **arrays)
-    refused(diffclone("train", tmp_path / "mine.npz", *TINY, "--out", tmp_path / "run"), message)
+    assert_error(diffclone("train", tmp_path / "mine.npz", *TINY, "--out", tmp_path / "run"), message)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.npz"]
 
 
@@ -273,11 +268,11 @@ def test_bad_demonstrations_are_one_line(
         ("mine.csv", b"1,2", r"cannot recognise the format of .*mine\.csv. Known formats: npz"),
     ],
 )
-def test_files_that_are_no_demonstrations_are_one_line(
+def test_files_without_demonstrations_are_one_line(
     diffclone: Command, tmp_path: Path, name: str, content: bytes, message: str
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    refused(diffclone("train", tmp_path / name, *TINY, "--out", tmp_path / "run"), message)
+    assert_error(diffclone("train", tmp_path / name, *TINY, "--out", tmp_path / "run"), message)
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
@@ -298,17 +293,17 @@ def test_files_that_are_no_demonstrations_are_one_line(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_wrong_arguments_are_one_line_and_leave_nothing(
+def test_wrong_arguments_are_one_line_and_write_nothing(
     diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    refused(diffclone(*arguments, "--out", "run.npz" if arguments[0] == "collect" else "run"), message)
+    assert_error(diffclone(*arguments, "--out", "run.npz" if arguments[0] == "collect" else "run"), message)
     assert contents(tmp_path) == {}
 
 
-def test_an_unknown_command_names_the_nearest(diffclone: Command) -> None:
-    refused(diffclone("trian", "maze"), "unknown command 'trian'; did you mean 'train'")
+def test_the_error_of_an_unknown_command_names_the_nearest(diffclone: Command) -> None:
+    assert_error(diffclone("trian", "maze"), "unknown command 'trian'; did you mean 'train'")
 
 
 @pytest.mark.parametrize(
@@ -338,7 +333,7 @@ def test_arguments_that_cannot_be_parsed_are_one_line(
     diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    refused(diffclone(*command.split()), message)
+    assert_error(diffclone(*command.split()), message)
     assert contents(tmp_path) == {}
 
 
@@ -389,51 +384,53 @@ def test_train_reads_the_data_once_and_does_not_read_the_policy(
 def test_a_preset_needs_a_known_task(diffclone: Command, tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", **GOOD)
     command = ("train", tmp_path / "mine.npz", "--preset", "demo", "--out", tmp_path / "run")
-    refused(diffclone(*command), "--preset demo needs --task NAME; tasks that have it: maze")
+    assert_error(diffclone(*command), "--preset demo needs --task NAME; tasks that have it: maze")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_folder_with_another_run_is_left_alone(diffclone: Command, run_folder: Path) -> None:
+def test_a_folder_with_another_run_is_not_changed(diffclone: Command, run_folder: Path) -> None:
     before = contents(run_folder)
     flags = ("--method", "bc", "--seeds", "3", "--training.updates", "65", "--network.width", "16")
     differences = r"holds another run \(.*updates: 64 != 65; .*seeds: \[0, 1\] != \[0, 1, 2\]\)\. Nothing was changed"
-    refused(diffclone("train", "maze", *flags, "--out", run_folder), differences)
+    assert_error(diffclone("train", "maze", *flags, "--out", run_folder), differences)
     assert contents(run_folder) == before
 
 
-def test_a_folder_with_other_files_is_left_alone(diffclone: Command, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_changed(diffclone: Command, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
     before = contents(tmp_path)
-    refused(diffclone("train", "maze", *TINY, "--out", tmp_path), "is not empty and holds no run. Nothing was changed")
-    refused(diffclone("train", "maze", *TINY, "--out", tmp_path / "thesis.txt"), "is a file; a run needs a folder")
-    refused(diffclone("demo", "--quick", "--out", tmp_path), "is not empty and holds no demo. Nothing was changed")
+    assert_error(
+        diffclone("train", "maze", *TINY, "--out", tmp_path), "is not empty and holds no run. Nothing was changed"
+    )
+    assert_error(diffclone("train", "maze", *TINY, "--out", tmp_path / "thesis.txt"), "is a file; a run needs a folder")
+    assert_error(diffclone("demo", "--quick", "--out", tmp_path), "is not empty and holds no demo. Nothing was changed")
     assert contents(tmp_path) == before
 
 
-def test_evaluate_says_what_is_wrong_with_a_folder(diffclone: Command, run_folder: Path, tmp_path: Path) -> None:
-    refused(diffclone("evaluate", tmp_path), r"is not a run: it has no run\.json\. Make one with: diffclone train")
-    refused(diffclone("evaluate", tmp_path / "none"), "none is not a run")
-    refused(diffclone("evaluate", run_folder, "--task", "mase"), "unknown task 'mase'; did you mean 'maze'")
-    refused(diffclone("evaluate", run_folder, "--episodes", "0"), "at least one episode must be run")
+def test_evaluate_explains_an_unusable_folder(diffclone: Command, run_folder: Path, tmp_path: Path) -> None:
+    assert_error(diffclone("evaluate", tmp_path), r"is not a run: it has no run\.json\. Make one with: diffclone train")
+    assert_error(diffclone("evaluate", tmp_path / "none"), "none is not a run")
+    assert_error(diffclone("evaluate", run_folder, "--task", "mase"), "unknown task 'mase'; did you mean 'maze'")
+    assert_error(diffclone("evaluate", run_folder, "--episodes", "0"), "at least one episode must be run")
     shutil.rmtree(run_folder / "policy")
-    refused(diffclone("evaluate", run_folder), "has not finished training. Give the same `diffclone train` again")
+    assert_error(diffclone("evaluate", run_folder), "has not finished training. Give the same `diffclone train` again")
 
 
 @pytest.mark.parametrize("name", ["policy/config.json", "policy/model.safetensors", "run.json"])
 def test_evaluate_names_a_damaged_file(diffclone: Command, run_folder: Path, name: str) -> None:
     path = run_folder / name
     path.write_bytes(path.read_bytes()[:20])
-    refused(diffclone("evaluate", run_folder), path.name.replace(".", r"\."))
+    assert_error(diffclone("evaluate", run_folder), path.name.replace(".", r"\."))
 
 
 # Output, a full disk, Ctrl-C.
 
 
-def shell(command: str) -> Answer:
+def shell(command: str) -> CommandResult:
     """Run a line of bash, with `diffclone` for the command."""
     script = f'set -o pipefail; diffclone() {{ {sys.executable} -m diffclone "$@"; }}; {command}'
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120, check=False)
-    return Answer(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.parametrize("argument", ["--help", "--version"])
@@ -442,7 +439,7 @@ def test_a_closed_pipe_or_stdout_ends_a_command_silently(argument: str) -> None:
     assert shell(f"diffclone {argument} >&-") == (0, "", "")
 
 
-def test_a_command_that_is_interrupted_says_so(diffclone: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_prints_one_line(diffclone: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
@@ -451,7 +448,7 @@ def test_a_command_that_is_interrupted_says_so(diffclone: Command, monkeypatch: 
 
 
 def fill_disk(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    """The disk is full from the `at`-th file on."""
+    """Fail to write the `at`-th file and all later ones."""
     calls, fsync = list[int](), os.fsync
 
     def full(descriptor: int) -> None:
@@ -464,33 +461,35 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
 
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4], ids=["run.json", "checkpoint", "weights", "config"])
-def test_a_full_disk_loses_nothing(
+def test_training_resumes_after_a_full_disk(
     diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: Path, at: int
 ) -> None:
     command = ("train", "maze", *TINY, "--out", tmp_path / "run")
     with monkeypatch.context() as patch:
         fill_disk(patch, at)
-        answer = diffclone(*command)
-    assert answer.code == 2
-    assert re.fullmatch(r"diffclone: .*No space left on device\. Free some space, .*same command again\.", said(answer))
-    assert list(tmp_path.rglob(".*")) == []  # no half-written file
+        result = diffclone(*command)
+    assert result.code == 2
+    assert re.fullmatch(
+        r"diffclone: .*No space left on device\. Free some space, .*again\.", last_line(result)
+    )
+    assert list(tmp_path.rglob(".*")) == []  # no partial file
     assert diffclone(*command).code == 0
     policies = [folder / "policy" / "model.safetensors" for folder in (tmp_path / "run", trained)]
     assert policies[0].read_bytes() == policies[1].read_bytes()
     assert [record.kind for record in Record.read_all(tmp_path / "run" / "records.jsonl")] == ["training"]
 
 
-def test_a_full_disk_leaves_no_half_of_a_collection(
+def test_collect_leaves_no_partial_file_on_a_full_disk(
     diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill_disk(monkeypatch, 1)
-    answer = diffclone("collect", "maze", "--episodes", "1", "--out", tmp_path / "one.npz")
-    assert answer.code == 2
-    assert "No space left on device" in said(answer)
+    result = diffclone("collect", "maze", "--episodes", "1", "--out", tmp_path / "one.npz")
+    assert result.code == 2
+    assert "No space left on device" in last_line(result)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path: Path) -> None:
+def test_training_resumes_after_ctrl_c(tmp_path: Path) -> None:
     settings = ("--method", "bc", "--seeds", "2", "--training.updates", "4800", "--network.width", "16")
 
     def command(name: str) -> list[str]:
@@ -521,9 +520,9 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path: Path) 
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    answer = Answer(process.returncode, out, err)
-    assert answer.code == 130
-    assert "A checkpoint is saved. Run the same command to resume." in said(answer)
+    result = CommandResult(process.returncode, out, err)
+    assert result.code == 130
+    assert "A checkpoint is saved. Run the same command to resume." in last_line(result)
     assert (tmp_path / "stopped" / "checkpoints" / "policy.safetensors").exists()
     assert not (tmp_path / "stopped" / "policy").exists()
     before = updates()
@@ -533,7 +532,7 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path: Path) 
         subprocess.run(command(name), cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=120)
     after = updates()
     assert after[: len(before)] == before
-    assert after == list(range(32, 4800 + 32, 32))  # none again, none left out
+    assert after == list(range(32, 4800 + 32, 32))  # each once
     stopped, straight = (tmp_path / name / "policy" / "model.safetensors" for name in ("stopped", "straight"))
     assert stopped.read_bytes() == straight.read_bytes()
 
@@ -541,11 +540,11 @@ def test_ctrl_c_keeps_a_checkpoint_and_the_same_command_goes_on(tmp_path: Path) 
 # The demo.
 
 
-def test_the_demo_writes_a_page_that_needs_nothing_else(diffclone: Command, tmp_path: Path) -> None:
+def test_the_demo_writes_a_self_contained_page(diffclone: Command, tmp_path: Path) -> None:
     command = ("demo", "--quick", "--out", tmp_path / "demo")
-    answer = diffclone(*command)
-    assert answer.code == 0
-    assert "says nothing about the methods" in answer.out
+    result = diffclone(*command)
+    assert result.code == 0
+    assert "says nothing about the methods" in result.out
     text = (tmp_path / "demo" / "index.html").read_text(encoding="utf-8")
     assert text.count("<svg") == 2
     assert "<script" not in text
@@ -570,30 +569,30 @@ def test_the_demo_writes_a_page_that_needs_nothing_else(diffclone: Command, tmp_
     assert kinds == ["training", "evaluation", "evaluation"]
 
 
-# How a policy acts, what it learns from, and a coefficient that sets itself.
+# Acting settings, fractions of the demonstrations, automatic coefficients.
 
 
 @pytest.fixture(scope="module")
 def sampling(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of a policy that samples."""
+    """A finished run of a diffusion policy."""
     folder = tmp_path_factory.mktemp("sampling") / "run"
     small = ("--method", "diffusion-policy", "--seeds", "1", "--training.updates", "20", "--width", "8")
     main(["train", "maze", *small, "--calls", "2", "--device", "cpu", "--out", str(folder)])
     return folder
 
 
-def test_evaluate_can_act_in_other_ways(diffclone: Command, sampling: Path, tmp_path: Path) -> None:
+def test_evaluate_changes_how_the_policy_acts(diffclone: Command, sampling: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(sampling, tmp_path / "run"))
     weights = (folder / "policy" / "model.safetensors").read_bytes()
     for acting, known in ((("sampler=ddim", "calls=3", "within_box=false"), ("ddim", 3, False)), ((), None)):
         flags = ("--acting", *acting) if acting else ()
-        answer = diffclone("evaluate", folder, "--episodes", "1", "--device", "cpu", "--json", *flags)
-        assert answer.code == 0
-        settings = json.loads(answer.out)["settings"]
+        result = diffclone("evaluate", folder, "--episodes", "1", "--device", "cpu", "--json", *flags)
+        assert result.code == 0
+        settings = json.loads(result.out)["settings"]
         found = tuple(settings[name] for name in ("sampler", "calls", "within_box"))
         assert found == (known or ("dpm-solver++", 2, True))
         assert Record.read_all(folder / "records.jsonl")[-1].settings == settings
-    # The run is what it was.
+    # The run has not changed.
     assert json.loads((folder / "policy" / "config.json").read_text())["method"]["calls"] == 2
     assert (folder / "policy" / "model.safetensors").read_bytes() == weights
 
@@ -611,26 +610,26 @@ def test_evaluate_can_act_in_other_ways(diffclone: Command, sampling: Path, tmp_
         ("calls", "an option is NAME=VALUE; it was given 'calls'"),
     ],
 )
-def test_a_way_to_act_that_cannot_be_is_one_line(diffclone: Command, sampling: Path, acting: str, message: str) -> None:
+def test_invalid_acting_settings_are_one_line(diffclone: Command, sampling: Path, acting: str, message: str) -> None:
     before = contents(sampling)
-    refused(diffclone("evaluate", sampling, "--episodes", "1", "--device", "cpu", "--acting", acting), message)
+    assert_error(diffclone("evaluate", sampling, "--episodes", "1", "--device", "cpu", "--acting", acting), message)
     assert contents(sampling) == before
 
 
 def test_an_unknown_sampler_is_one_line(sampling: Path) -> None:
-    # In a process of its own, where nothing but the command checks it.
+    # In another process, without the type checks of the tests.
     command = [sys.executable, "-m", "diffclone", "evaluate", str(sampling), "--acting", "sampler=ddmi"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     known = "unknown sampler 'ddmi'; known are ancestral, ddim, dpm-solver"
-    refused(Answer(done.returncode, done.stdout, done.stderr), known)
+    assert_error(CommandResult(done.returncode, done.stdout, done.stderr), known)
 
 
-def test_a_policy_that_does_not_sample_has_no_ways_to_act(diffclone: Command, run_folder: Path) -> None:
+def test_bc_has_no_acting_settings(diffclone: Command, run_folder: Path) -> None:
     wrong = diffclone("evaluate", run_folder, "--episodes", "1", "--acting", "calls=3")
-    refused(wrong, "calls cannot be changed in a trained BC; these can: none")
+    assert_error(wrong, "calls cannot be changed in a trained BC; these can: none")
 
 
-def test_train_on_a_part_of_the_demonstrations(diffclone: Command, tmp_path: Path) -> None:
+def test_train_on_a_fraction_of_the_demonstrations(diffclone: Command, tmp_path: Path) -> None:
     whole = TASKS["maze"].demonstrations()
     for name, flags, expected in (
         ("episodes", ("--fraction", "0.1"), whole.subsample(0.1)),
@@ -658,10 +657,10 @@ def test_train_on_a_part_of_the_demonstrations(diffclone: Command, tmp_path: Pat
         (("--action-noise", "inf"), "the noise level must be finite and not negative; it is inf"),
     ],
 )
-def test_a_part_that_cannot_be_is_one_line(
+def test_an_invalid_fraction_is_one_line(
     diffclone: Command, tmp_path: Path, flags: tuple[str, ...], message: str
 ) -> None:
-    refused(diffclone("train", "maze", *TINY, *flags, "--out", tmp_path / "run"), message)
+    assert_error(diffclone("train", "maze", *TINY, *flags, "--out", tmp_path / "run"), message)
     assert contents(tmp_path) == {}
 
 
@@ -674,8 +673,8 @@ def test_a_coefficient_is_a_number_or_auto(diffclone: Command, tmp_path: Path, g
     assert (settings["coefficient"], settings["ratio"]) == (kept, 0.5)
 
 
-def test_weights_and_biases_are_written_offline_into_the_run(diffclone: Command, tmp_path: Path) -> None:
+def test_wandb_writes_offline_into_the_run(diffclone: Command, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
-    answer = diffclone("train", "maze", *TINY, "--out", tmp_path / "run", "--wandb")
-    assert answer.code == 0
+    result = diffclone("train", "maze", *TINY, "--out", tmp_path / "run", "--wandb")
+    assert result.code == 0
     assert list((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))

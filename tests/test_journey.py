@@ -1,4 +1,4 @@
-"""From someone else's file to a policy that runs elsewhere, by commands alone."""
+"""All commands from a robomimic file to a policy in ONNX."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from diffclone import Policy
 
 
 def make_robomimic(path: Path) -> None:
-    """Two low-dimensional observations a step, as robomimic lays them out, by the format's own package."""
+    """Write 24 episodes with two observations per step in the layout of robomimic."""
     h5py = pytest.importorskip("h5py")
     rng = np.random.default_rng(0)
     with h5py.File(path, "w") as file:
@@ -24,7 +24,7 @@ def make_robomimic(path: Path) -> None:
             demo["obs/arm"], demo["obs/cube"] = arm, cube
 
 
-def test_from_a_robomimic_file_to_onnx_by_four_commands(diffclone: Command, tmp_path: Path) -> None:
+def test_from_a_robomimic_file_to_onnx(diffclone: Command, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     make_robomimic(tmp_path / "demos.hdf5")
     run, brief = tmp_path / "run", ("--training.updates", "96", "--guide.training.updates", "96", "--seeds", "1")
@@ -35,8 +35,8 @@ def test_from_a_robomimic_file_to_onnx_by_four_commands(diffclone: Command, tmp_
         ("calibrate", run, "--alpha", "0.2"),  # on the held-out episodes
         ("export", run, "--to", "onnx", "--out", tmp_path / "policy.onnx"),
     ):
-        answer = diffclone(*command)
-        assert answer.code == 0, answer.err
+        result = diffclone(*command)
+        assert result.code == 0, result.err
     policy = Policy.from_pretrained(run / "policy")
     obs = np.random.default_rng(1).uniform(-1, 1, (1000, 5)).astype(np.float32)
     session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))

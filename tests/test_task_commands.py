@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from conftest import Answer, Command
+from conftest import Command, assert_error
 from diffclone import Demonstrations
 from diffclone.cli.main import main
 from diffclone.errors import CannotRender, InvalidSettings
@@ -28,17 +28,10 @@ TINY = ("--method", "bc", "--seeds", "2", "--training.updates", "8", "--network.
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two policies for Maze that know next to nothing."""
+    """A run of two barely trained members on Maze."""
     folder = tmp_path_factory.mktemp("trained") / "run"
     main(["train", "maze", *TINY, "--out", str(folder)])
     return folder
-
-
-def refused(answer: Answer, message: str) -> None:
-    """One line for a person, and nothing else."""
-    assert answer.code == 2
-    assert answer.out == ""
-    assert re.fullmatch(rf"diffclone: [^\n]*{message}[^\n]*\n", answer.err), answer.err
 
 
 # Options.
@@ -74,15 +67,15 @@ def test_a_whole_number_reaches_the_environment() -> None:
 # Tasks.
 
 
-def test_tasks_are_a_table_and_a_line_each(diffclone: Command) -> None:
-    answer = diffclone("tasks")
-    assert answer.code == 0
+def test_tasks_prints_a_table_and_one_line_per_task(diffclone: Command) -> None:
+    result = diffclone("tasks")
+    assert result.code == 0
     for task in TASKS.values():
-        assert task.name in answer.out
-        assert f"{task.name} ({task.gymnasium_id}): {task.summary}" in answer.err
+        assert task.name in result.out
+        assert f"{task.name} ({task.gymnasium_id}): {task.summary}" in result.err
 
 
-def test_tasks_as_json_hold_the_experts_scores(diffclone: Command) -> None:
+def test_tasks_as_json_have_the_scores_of_the_experts(diffclone: Command) -> None:
     rows = {row["task"]: row for row in json.loads(diffclone("tasks", "--json").out)}
     assert list(rows) == list(TASKS)
     for name, row in rows.items():
@@ -106,17 +99,17 @@ def test_a_task_of_another_package_needs_no_demonstrations_and_no_score(
 
 def test_collect_with_options(diffclone: Command, tmp_path: Path) -> None:
     path = tmp_path / "one.npz"
-    answer = diffclone("collect", "fetch-pick", "--episodes", "2", "--out", path, "--options", "region=2", "noise=0.1")
-    assert answer.code == 0
+    result = diffclone("collect", "fetch-pick", "--episodes", "2", "--out", path, "--options", "region=2", "noise=0.1")
+    assert result.code == 0
     demos = Demonstrations.load(path)
     assert demos.num_episodes == 2
     assert demos.meta["expert"] == "PickExpert"
-    assert f"wrote {path}" in answer.err
+    assert f"wrote {path}" in result.err
     phase = demos.act[:10, 3]
     assert np.array_equal(phase, np.full(10, 0.05, dtype=np.float32))
 
 
-def test_the_command_of_a_collection_makes_it_again(diffclone: Command, tmp_path: Path) -> None:
+def test_the_recorded_command_reproduces_the_demonstrations(diffclone: Command, tmp_path: Path) -> None:
     options = ("--options", "noise=0.02", "start_noise=0.02")
     assert diffclone("collect", "spiral", "--episodes", "2", "--out", tmp_path / "a.npz", *options).code == 0
     first = Demonstrations.load(tmp_path / "a.npz")
@@ -141,12 +134,12 @@ def test_the_command_of_a_collection_makes_it_again(diffclone: Command, tmp_path
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_collect_says_what_is_wrong(
+def test_errors_of_collect_are_one_line(
     diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("diffclone.tasks.experts.MAX_TRIES", 3)
-    refused(diffclone("collect", *arguments, "--episodes", "1", "--out", "one.npz"), message)
+    assert_error(diffclone("collect", *arguments, "--episodes", "1", "--out", "one.npz"), message)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -155,9 +148,9 @@ def test_collect_says_what_is_wrong(
 
 def test_evaluate_with_options(diffclone: Command, trained: Path) -> None:
     flags = ("--episodes", "2", "--options", "end_on_success=false", "start_noise=0", "--json")
-    answer = diffclone("evaluate", trained, *flags)
-    assert answer.code == 0, answer.err
-    results = json.loads(answer.out)["results"]
+    result = diffclone("evaluate", trained, *flags)
+    assert result.code == 0, result.err
+    results = json.loads(result.out)["results"]
     assert results["options"] == {"end_on_success": False, "start_noise": 0.0}
     assert results["mean_length"] == 400
     assert Record.read_all(trained / "records.jsonl")[-1].results == results
@@ -175,9 +168,9 @@ def test_evaluate_with_options(diffclone: Command, trained: Path) -> None:
         ("start_noise", "an option is NAME=VALUE"),
     ],
 )
-def test_evaluate_says_which_option_is_wrong(diffclone: Command, trained: Path, option: str, message: str) -> None:
+def test_wrong_options_of_evaluate_are_one_line(diffclone: Command, trained: Path, option: str, message: str) -> None:
     before = (trained / "records.jsonl").read_bytes()
-    refused(diffclone("evaluate", trained, "--options", option), message)
+    assert_error(diffclone("evaluate", trained, "--options", option), message)
     assert (trained / "records.jsonl").read_bytes() == before
 
 
@@ -185,8 +178,8 @@ def test_evaluate_says_which_option_is_wrong(diffclone: Command, trained: Path, 
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Pictures that cost nothing, each of its own grey."""
+def rendered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Replace rendering by grey images, each a bit brighter than the one before."""
     count: list[int] = []
 
     def draw(env: object, row: int) -> npt.NDArray[np.uint8]:
@@ -198,58 +191,58 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return count
 
 
-def test_a_strip_of_the_expert_at_work(diffclone: Command, tmp_path: Path) -> None:
+def test_render_a_strip_of_the_expert(diffclone: Command, tmp_path: Path) -> None:
     path = tmp_path / "new" / "pick.png"
     try:
         render_episode(replace(TASKS["spiral"], horizon=1), None)
     except CannotRender as fault:
         pytest.skip(str(fault))
-    answer = diffclone("render", "fetch-pick", "--out", path, "--options", "start_noise=2", "--start", "1")
-    assert answer.code == 0, answer.err
-    assert re.fullmatch(rf"wrote {re.escape(str(path))}: \d\d steps, return -\d+\.\d, solved\n", answer.err)
+    result = diffclone("render", "fetch-pick", "--out", path, "--options", "start_noise=2", "--start", "1")
+    assert result.code == 0, result.err
+    assert re.fullmatch(rf"wrote {re.escape(str(path))}: \d\d steps, return -\d+\.\d, solved\n", result.err)
     strip = imageio.imread(path)
     assert strip.shape == (360, 4 * 480, 3)
     quarters = np.split(strip.astype(int), 4, axis=1)
     assert all(np.abs(a - b).max() > 50 for a, b in pairwise(quarters))
 
 
-@pytest.mark.usefixtures("drawn")
+@pytest.mark.usefixtures("rendered")
 @pytest.mark.parametrize("suffix", [".gif", ".mp4"])
-def test_a_film_has_a_picture_before_each_step_and_one_after_the_last(
+def test_a_video_has_a_frame_before_each_step_and_one_after_the_last(
     diffclone: Command, tmp_path: Path, suffix: str
 ) -> None:
     path = tmp_path / f"spiral{suffix}"
-    answer = diffclone("render", "spiral", "--out", path)
-    assert answer.code == 0, answer.err
-    assert "160 steps" in answer.err
+    result = diffclone("render", "spiral", "--out", path)
+    assert result.code == 0, result.err
+    assert "160 steps" in result.err
     frames = imageio.imread(path)
     assert frames.shape == (161, 32, 48, 3)
     assert np.abs(frames.mean((1, 2, 3)) - np.arange(1, 162)).max() < 8  # in order
 
 
-@pytest.mark.usefixtures("drawn")
-def test_a_film_of_a_policy(diffclone: Command, trained: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("rendered")
+def test_render_a_video_of_a_policy(diffclone: Command, trained: Path, tmp_path: Path) -> None:
     films = [tmp_path / f"{member}.gif" for member in (0, 1)]
     for member, path in enumerate(films):
-        answer = diffclone("render", "maze", "--policy", trained, "--member", str(member), "--out", path)
-        assert answer.code == 0, answer.err
-        assert re.search(r"\d+ steps, return \d+\.\d, (not )?solved\n", answer.err)
-    refused(
+        result = diffclone("render", "maze", "--policy", trained, "--member", str(member), "--out", path)
+        assert result.code == 0, result.err
+        assert re.search(r"\d+ steps, return \d+\.\d, (not )?solved\n", result.err)
+    assert_error(
         diffclone("render", "maze", "--policy", trained, "--member", "2", "--out", tmp_path / "c.gif"),
         r"member 2 does not exist; the policy has members 0 to 1",
     )
 
 
-@pytest.mark.usefixtures("drawn")
-def test_the_first_steps_of_a_policy_that_comes_with_the_package(diffclone: Command, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("rendered")
+def test_render_the_first_steps_of_a_pretrained_policy(diffclone: Command, tmp_path: Path) -> None:
     path = tmp_path / "first.gif"
-    answer = diffclone("render", "spiral", "--policy", "pretrained", "--steps", "4", "--out", path)
-    assert answer.code == 0, answer.err
-    assert "160 steps" in answer.err  # played to its end
+    result = diffclone("render", "spiral", "--policy", "pretrained", "--steps", "4", "--out", path)
+    assert result.code == 0, result.err
+    assert "160 steps" in result.err  # the whole episode was run
     assert len(imageio.imread(path)) == 5
 
 
-@pytest.mark.usefixtures("drawn")
+@pytest.mark.usefixtures("rendered")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -263,31 +256,31 @@ def test_the_first_steps_of_a_policy_that_comes_with_the_package(diffclone: Comm
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_render_says_what_is_wrong(
+def test_errors_of_render_are_one_line(
     diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("there.gif").write_bytes(b"precious")
-    refused(diffclone("render", *arguments), message)
+    assert_error(diffclone("render", *arguments), message)
     assert [path.name for path in tmp_path.iterdir()] == ["there.gif"]
     assert Path("there.gif").read_bytes() == b"precious"
 
 
-def test_a_wrong_suffix_is_found_before_anything_is_played(
-    diffclone: Command, tmp_path: Path, drawn: list[int]
+def test_a_wrong_suffix_is_reported_before_the_episode_runs(
+    diffclone: Command, tmp_path: Path, rendered: list[int]
 ) -> None:
-    refused(diffclone("render", "spiral", "--out", tmp_path / "film.avi"), "images are written as")
-    assert drawn == []
+    assert_error(diffclone("render", "spiral", "--out", tmp_path / "film.avi"), "images are written as")
+    assert rendered == []
 
 
-def test_a_machine_that_cannot_draw_is_one_line(
+def test_a_machine_that_cannot_render_is_one_line(
     diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise OSError("no OpenGL")
 
     monkeypatch.setattr("mujoco.Renderer", fail)
-    refused(
+    assert_error(
         diffclone("render", "spiral", "--out", tmp_path / "film.gif"),
         "MuJoCo cannot render here .*(OSError|no display)",
     )
@@ -307,10 +300,10 @@ def test_evaluate_an_expert_that_is_a_network(diffclone: Command, tmp_path: Path
     records = tmp_path / "records.jsonl"
     weights = Path(str(importlib.resources.files("diffclone.assets") / "experts" / "hand-rotate.safetensors"))
     flags = ("--weights", weights, "--episodes", "2", "--options", "noise=0")
-    answer = diffclone("expert", "evaluate", "hand-rotate", *flags, "--out", records, "--json")
-    assert answer.code == 0, answer.err
+    result = diffclone("expert", "evaluate", "hand-rotate", *flags, "--out", records, "--json")
+    assert result.code == 0, result.err
     (record,) = Record.read_all(records)
-    assert json.loads(answer.out)["results"] == record.results
+    assert json.loads(result.out)["results"] == record.results
     assert (record.kind, record.settings["expert"]) == ("expert", "NetworkExpert")
     assert (record.results["task"], record.results["episodes"]) == ("hand-rotate", 2)
     demos = tmp_path / "mine.npz"
@@ -339,9 +332,9 @@ def test_evaluate_an_expert_that_is_a_program(diffclone: Command) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_expert_says_what_is_wrong(
+def test_errors_of_expert_are_one_line(
     diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    refused(diffclone("expert", *arguments), message)
+    assert_error(diffclone("expert", *arguments), message)
     assert list(tmp_path.iterdir()) == []

@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 def parse(command: type[T], prog: str, arguments: Sequence[str], summary: str | None = None) -> T:
     """Return the command with its fields set by the arguments. Print the help and exit if it is requested."""
+    if {"-h", "--help"} & set(arguments):
+        arguments = ["--help"]  # tyro leaves out the arguments that it has read before --help
     try:
         parsed, unknown = parse_known(command, prog, arguments, description=summary)
     except InvalidSettings:
