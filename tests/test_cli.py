@@ -469,9 +469,7 @@ def test_training_resumes_after_a_full_disk(
         fill_disk(patch, at)
         result = diffclone(*command)
     assert result.code == 2
-    assert re.fullmatch(
-        r"diffclone: .*No space left on device\. Free some space, .*again\.", last_line(result)
-    )
+    assert re.fullmatch(r"diffclone: .*No space left on device\. Free some space, .*again\.", last_line(result))
     assert list(tmp_path.rglob(".*")) == []  # no partial file
     assert diffclone(*command).code == 0
     policies = [folder / "policy" / "model.safetensors" for folder in (tmp_path / "run", trained)]

@@ -10,7 +10,7 @@ from diffclone.experiments.compare import (
     compare_value,
     compute_verdict,
     printed_half_width,
-    read_error,
+    read_value,
 )
 from diffclone.experiments.record_index import RecordIndex, identify_measurement
 from diffclone.experiments.results import MeasuredValue, PrintedValue
@@ -117,7 +117,7 @@ def test_success_is_in_percent_and_returns_are_raw() -> None:
 
 def test_errors_have_an_interval_over_seeds() -> None:
     record = Record("reconstruction", {}, [], {}, {"mse": [0.01, 0.02, 0.03]}, "cpu", 0.0)
-    found = read_error(record)
+    found = read_value(record, "mse")
     assert found.mean == pytest.approx(0.02)
     assert 0.01 <= found.low < 0.02 < found.high <= 0.03
     assert found.seeds == 3

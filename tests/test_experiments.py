@@ -1,4 +1,5 @@
 import dataclasses
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -268,3 +269,33 @@ def test_costs_use_the_rates_of_records() -> None:
     assert known.measured
     assert known.seconds == pytest.approx(10.0 + 500 / 50.0)
     assert estimate_costs(jobs, [training, evaluation], "cuda")[0].measured is False
+
+
+def test_run_folders_keep_the_names_of_version_0_1() -> None:
+    jobs = plan([EXPERIMENTS["augmentation"], EXPERIMENTS["gradient-field"], EXPERIMENTS["pixels"]], RunOptions(), [])
+    assert [job.name for job in jobs] == [
+        "maze-bc-best-68236318",
+        "maze-bc-best-generated-28cc96c7",
+        "maze-dbc-best-b139d67d",
+        "car-racing-bc-brief-d97fb7c3",
+        "car-racing-dbc-brief-caf7a8fa",
+    ]
+
+
+def test_settings_that_no_longer_exist_match_nothing() -> None:
+    record = evaluation_of(DBC, RunOptions())
+    guide = {**record.settings["guide"], "t_sampling": "importance", "t_shares": [0.5, 0.5]}
+    replaced = dataclasses.replace(record, settings={**record.settings, "guide": guide})
+    stratified = {**record.settings["guide"], "t_sampling": "stratified"}
+    other = dataclasses.replace(record, settings={**record.settings, "guide": stratified})
+    assert identify_record(replaced) not in (identify_record(other), identify_record(record))
+
+
+def test_a_registered_experiment_can_be_planned(
+    tmp_path: Path, diffclone: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(EXPERIMENTS, "_entries", {**EXPERIMENTS})
+    EXPERIMENTS.register("tiny")(TINY)
+    code, out, _ = diffclone("reproduce", "tiny", "--plan", "--json", "--out", tmp_path / "out")
+    assert code == 0
+    assert [job["name"] for job in json.loads(out)] == [job.name for job in plan([TINY], RunOptions(), [])]

@@ -68,7 +68,7 @@ def compare_experiment(
     for cell in experiment.cells:
         record, reason = find(lambda options, cell=cell: identify_cell(cell, options))
         unit = "success" if TASKS[cell.variant.task].metric == "success" else "return"
-        value = None if record is None else READERS[unit](record)
+        value = None if record is None else read_value(record, unit)
         cells.append(compare_value(cell.row, cell.column, unit, value, printed_value(cell.paper_key), reason))
     measured: dict[str, list[Record]] = {}
     for entry in experiment.measurements:
@@ -76,7 +76,7 @@ def compare_experiment(
         measured.setdefault(entry.kind, []).extend([] if record is None else [record])
         printed = printed_value(entry.paper_key)
         for heading, unit in MEASURED_UNITS.get(entry.kind, {}).items():
-            value = None if record is None else READERS[unit](record)
+            value = None if record is None else read_value(record, unit)
             cells.append(compare_value(entry.label, heading, unit, value, printed, reason))
             printed = None  # the paper prints only the first
     for entry in experiment.derived:
@@ -178,57 +178,28 @@ def combine(operation: str, first: tuple[float, float], second: tuple[float, flo
     return a / b, math.hypot(half_a, a / b * half_b) / abs(b)
 
 
-def read_success(record: Record) -> MeasuredValue:
-    """Read the success rate in percent."""
+def read_value(record: Record, unit: str) -> MeasuredValue:
+    """Read the number with this unit from a Record. Speeds have no interval; success is in percent."""
     results: Any = record.results
-    low, high = results["success_interval"]
-    rate = 100 * results["success_rate"]
-    return MeasuredValue(rate, 100 * low, 100 * high, len(record.members), results["episodes"], record)
+    seeds, episodes = len(record.members), int(results.get("episodes") or 0)
+    if unit == "success":
+        mean, low, high = (100 * rate for rate in (results["success_rate"], *results["success_interval"]))
+    elif unit == "return":
+        mean, (low, high) = results["mean_return"], results["return_interval"]
+    elif unit == "ratio":  # with the range over seeds of k-means
+        mean, low, high = results["ratio"], results["least"], results["most"]
+        seeds = int(record.settings["seeds"])
+    elif unit == "mse":  # with an interval bootstrapped over seeds
+        errors = np.array(results["mse"])
+        means = np.random.default_rng(0).choice(errors, (RESAMPLES, len(errors))).mean(1)
+        mean, low, high = map(float, (errors.mean(), *np.quantile(means, (0.025, 0.975))))
+        seeds = len(errors)
+    else:
+        mean = low = high = results[{"episodes/s": "episodes_per_second", "ms": "milliseconds"}[unit]]
+        seeds, episodes = 1, episodes if unit == "episodes/s" else 0
+    return MeasuredValue(mean, low, high, seeds, episodes, record)
 
 
-def read_return(record: Record) -> MeasuredValue:
-    """Read the mean return."""
-    results: Any = record.results
-    low, high = results["return_interval"]
-    return MeasuredValue(results["mean_return"], low, high, len(record.members), results["episodes"], record)
-
-
-def read_ratio(record: Record) -> MeasuredValue:
-    """Read the majority ratio. The interval is the range over seeds of k-means."""
-    results: Any = record.results
-    return MeasuredValue(results["ratio"], results["least"], results["most"], int(record.settings["seeds"]), 0, record)
-
-
-def read_speed(record: Record) -> MeasuredValue:
-    """Read the episodes per second, which have no interval."""
-    results: Any = record.results
-    speed = results["episodes_per_second"]
-    return MeasuredValue(speed, speed, speed, 1, results["episodes"], record)
-
-
-def read_latency(record: Record) -> MeasuredValue:
-    """Read the milliseconds per action, a median without an interval."""
-    latency: Any = record.results["milliseconds"]
-    return MeasuredValue(latency, latency, latency, 1, 0, record)
-
-
-def read_error(record: Record) -> MeasuredValue:
-    """Read the mean squared error. The interval is bootstrapped over seeds."""
-    errors: Any = np.array(record.results["mse"])
-    means = np.random.default_rng(0).choice(errors, (RESAMPLES, len(errors))).mean(1)
-    low, high = np.quantile(means, (0.025, 0.975))
-    return MeasuredValue(float(errors.mean()), float(low), float(high), len(errors), 0, record)
-
-
-READERS: Mapping[str, Callable[[Record], MeasuredValue]] = {
-    "success": read_success,
-    "return": read_return,
-    "ratio": read_ratio,
-    "episodes/s": read_speed,
-    "ms": read_latency,
-    "mse": read_error,
-}
-"""How to read a number with a unit from a Record."""
 MEASURED_UNITS: Mapping[str, Mapping[str, str]] = {
     "multimodality": {"majority ratio": "ratio"},
     "inference": {"episodes/s": "episodes/s", "ms per action": "ms"},

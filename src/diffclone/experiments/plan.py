@@ -179,6 +179,10 @@ def job_name(task: str, variant: Variant | None, options: RunOptions) -> str:
     data, vary = variant.data, {name: list(values) for name, values in variant.vary.items()}
     method = to_dict(variant_method(variant, options))
     identity = [task, method, vary, list(options.seed_list), identify_data(task, data, options), options.quick]
+    # Guides of version 0.1.0 had this field: with it, folders of that version keep their names and resume.
+    identity = json.loads(
+        json.dumps(identity), object_hook=lambda d: d | ({"t_shares": None} if "t_sampling" in d else {})
+    )
     words = [
         preset_name(variant, options.source).replace("/", "-"),
         f"{100 * data.fraction:g}percent" if data.fraction < 1 else "",

@@ -4,13 +4,14 @@ Records of plain `diffclone train` and `diffclone evaluate` are found as well.
 """
 
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, final
 
 from diffclone.data import Demonstrations
-from diffclone.errors import DiffcloneError, InvalidSettings
+from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidSettings
 from diffclone.experiments.presets import variant_method
 from diffclone.experiments.specification import DataChanges, Measurement, RunOptions, TableCell, Variant
 from diffclone.guides import GUIDES, DiffusionGuide
@@ -128,10 +129,12 @@ def identify_record(record: Record) -> ResultIdentity | None:
 
 @cache
 def complete_settings(kind: str, settings: str) -> dict[str, Any] | None:
-    """Return settings of a method or guide with the fields of this version; None if no class has such settings."""
+    """Return the settings of a method or guide with the fields of this version; None if it has no such settings."""
     try:
-        return as_json(to_dict(from_dict({"method": METHODS, "guide": GUIDES}[kind], json.loads(settings))))
-    except DiffcloneError:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DiffcloneWarning)  # settings that no longer exist are replaced by others
+            return as_json(to_dict(from_dict({"method": METHODS, "guide": GUIDES}[kind], json.loads(settings))))
+    except (DiffcloneError, DiffcloneWarning):
         return None
 
 
