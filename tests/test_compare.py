@@ -47,7 +47,7 @@ def test_results_that_are_not_comparable() -> None:
     assert compare_value("r", "c", "success", None, printed, None).verdict == "not run"
     failed = compare_value("r", "c", "success", None, printed, "no such package")
     assert (failed.verdict, failed.reason) == ("failed", "no such package")
-    # A ratio says something about demonstrations, and the bundled ones are not the paper's, whatever it is.
+    # A ratio is a property of the demonstrations, and the bundled ones are not the paper's.
     ratio = value(0.33, 0.01)
     assert compare_value("r", "c", "ratio", ratio, PrintedValue(0.331, None, None), None).verdict == "not comparable"
     theirs = dataclasses.replace(
@@ -79,7 +79,7 @@ def test_the_drop_is_computed_from_both_ends() -> None:
     assert [cell.printed.mean for cell in drops if cell.printed] == [27.0, 71.6, 35.3, 26.1]
     (empty,) = compare_experiments([experiment], [])
     assert {cell.verdict for cell in empty.cells} == {"not run"}
-    (half,) = compare_experiments([experiment], records[: len(records) // 4 - 1])  # BC's without the last
+    (half,) = compare_experiments([experiment], records[: len(records) // 4 - 1])  # BC without the last cell
     assert {cell.verdict for cell in half.cells if cell.column == "drop from 1 to 2"} == {"not run"}
     nothing = [evaluation_of(cell, options, results={"success_rate": 0.0}) for cell in experiment.cells]
     (lost,) = compare_experiments([experiment], nothing)

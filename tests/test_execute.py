@@ -12,10 +12,10 @@ import torch
 from diffclone.errors import MissingPackage
 from diffclone.experiments import EXPERIMENTS, execute
 from diffclone.experiments.compare import compare_experiments
-from diffclone.experiments.execute import Callbacks, Workspace
+from diffclone.experiments.execute import Workspace, run_jobs
 from diffclone.experiments.plan import Job, plan
 from diffclone.experiments.specification import RunOptions
-from diffclone.experiments.workers import RunJob, WorkerLost, run_in_processes, run_jobs
+from diffclone.experiments.workers import Callbacks, RunJob, WorkerLost, run_in_processes
 from diffclone.records import Record
 from example_experiments import BC, TINY
 

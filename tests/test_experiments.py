@@ -88,7 +88,7 @@ def test_specifications_are_valid(name: str) -> None:
         for variant, select in list_variants(experiment):
             method = variant_method(variant, RunOptions(source=source))
             assert preset_name(variant, source) in PRESETS
-            assert {*select} == {*variant.vary}, "a number is of one setting"
+            assert {*select} == {*variant.vary}, "a cell selects one value of each varied field"
             assert all(value in variant.vary[field] for field, value in select.items())
             assert dataclasses.is_dataclass(method)
     for cell in experiment.cells:
@@ -223,7 +223,7 @@ def test_shared_trainings_are_planned_once() -> None:
     both = plan([EXPERIMENTS["main-table"], EXPERIMENTS["dataset-size"]], RunOptions(), [])
     assert len(both) == len(main) + len(sizes) - 4
     pick = [job for job in every if job.preset == "fetch-pick/bc/best"]
-    assert [len(job.evaluations) for job in pick] == [5], "the main table's policies play the study of generalisation"
+    assert [len(job.evaluations) for job in pick] == [5], "generalisation evaluates the main table's policies"
 
 
 def test_only_selects_tasks_and_methods() -> None:

@@ -13,11 +13,11 @@ from diffclone.cli.interrupt import between_updates
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import EXPERIMENTS, Experiment
 from diffclone.experiments.compare import compare_experiments
-from diffclone.experiments.execute import Callbacks, Workspace
+from diffclone.experiments.execute import Workspace, run_jobs
 from diffclone.experiments.plan import Job, estimate_costs, filter_experiment, plan
 from diffclone.experiments.results import ResultTable
 from diffclone.experiments.specification import RunOptions, SettingsSource
-from diffclone.experiments.workers import run_jobs
+from diffclone.experiments.workers import Callbacks
 from diffclone.fit import choose_device
 from diffclone.records import Record
 from diffclone.reports.numbers import MISSING, format_count, format_estimate, format_printed, format_verdict

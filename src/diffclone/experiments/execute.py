@@ -7,8 +7,9 @@ FOLDER/data/NAME.npz    demonstrations with generated pairs
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import final
 
@@ -16,9 +17,10 @@ from diffclone.data import Demonstrations
 from diffclone.errors import DiffcloneError, InvalidFile
 from diffclone.evaluation import evaluate
 from diffclone.experiments.measure import MEASURES, MeasureInput
-from diffclone.experiments.plan import Job, PlannedEvaluation, PlannedMeasurement
+from diffclone.experiments.plan import Job, PlannedEvaluation, PlannedMeasurement, group_jobs, split_timed
 from diffclone.experiments.record_index import count_generated, generating_guide, load_demonstrations
 from diffclone.experiments.specification import DataChanges, RunOptions
+from diffclone.experiments.workers import Callbacks, run_in_processes
 from diffclone.fit import FitOptions
 from diffclone.policy import Policy
 from diffclone.records import Record
@@ -65,18 +67,24 @@ class Workspace:
         return Run(run).identity().get("precision", "float32") if (run / "run.json").exists() else self.precision
 
 
-@final
-@dataclass(frozen=True)
-class Callbacks:
-    """Functions that are called while jobs run."""
+def run_jobs(
+    jobs: Sequence[Job], options: RunOptions, workspace: Workspace, callbacks: Callbacks, workers: int = 1
+) -> None:
+    """Run all jobs, one after another or in several worker processes."""
+    (workspace.folder / "runs").mkdir(parents=True, exist_ok=True)
+    run = partial(run_job, options=options, workspace=workspace)
+    if workers > 1 and len(group_jobs(jobs)) > 1:
+        parallel, jobs = split_timed(jobs)
+        run_in_processes(group_jobs(parallel), run, callbacks, workers)
+    for group in group_jobs(jobs):
+        for job in group:
+            callbacks.check_stop()
+            run(job, callbacks)
 
-    on_record: Callable[[Record], None]
-    """Called with each new Record."""
-    on_training: Callable[[str, Progress], None] = lambda label, progress: None
-    on_count: Callable[[str, int, int], None] = lambda label, done, total: None
-    """Called with the number of episodes, pairs, … that are done, and their total."""
-    check_stop: Callable[[], None] = lambda: None
-    """Called between steps. Raises KeyboardInterrupt to stop."""
+
+def run_job(job: Job, callbacks: Callbacks, options: RunOptions, workspace: Workspace) -> None:
+    """Run one job."""
+    JobRunner(job, options, workspace, callbacks).run()
 
 
 @final

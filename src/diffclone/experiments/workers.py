@@ -1,4 +1,4 @@
-"""Run jobs one after another, or in several processes.
+"""Run jobs in several processes.
 
 Each process has its own pipe to the parent, so a process that is killed cannot block the others. Only the parent writes
 Records and handles Ctrl-C; it tells the processes to stop.
@@ -10,43 +10,39 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import Any, final
 
 import torch
 
 from diffclone.errors import DiffcloneError
-from diffclone.experiments.execute import Callbacks, JobRunner, Workspace
-from diffclone.experiments.plan import Job, group_jobs, split_timed
-from diffclone.experiments.specification import RunOptions
-
-RunJob = Callable[[Job, Callbacks], None]
+from diffclone.experiments.plan import Job
+from diffclone.records import Record
+from diffclone.training import Progress
 
 
 class WorkerLost(DiffcloneError, RuntimeError):
     """A worker process that ended before its jobs were done."""
 
 
-def run_jobs(
-    jobs: Sequence[Job], options: RunOptions, workspace: Workspace, callbacks: Callbacks, workers: int = 1
-) -> None:
-    """Run all jobs."""
-    (workspace.folder / "runs").mkdir(parents=True, exist_ok=True)
-    run_job = partial(run_one, options, workspace)
-    if workers > 1 and len(group_jobs(jobs)) > 1:
-        parallel, jobs = split_timed(jobs)
-        run_in_processes(group_jobs(parallel), run_job, callbacks, workers)
-    for group in group_jobs(jobs):
-        for job in group:
-            callbacks.check_stop()
-            run_job(job, callbacks)
+@final
+@dataclass(frozen=True)
+class Callbacks:
+    """Functions that are called while jobs run."""
+
+    on_record: Callable[[Record], None]
+    """Called with each new Record."""
+    on_training: Callable[[str, Progress], None] = lambda label, progress: None
+    on_count: Callable[[str, int, int], None] = lambda label, done, total: None
+    """Called with the number of episodes, pairs, … that are done, and their total."""
+    check_stop: Callable[[], None] = lambda: None
+    """Called between steps. Raises KeyboardInterrupt to stop."""
 
 
-def run_one(options: RunOptions, workspace: Workspace, job: Job, callbacks: Callbacks) -> None:
-    """Run one job."""
-    JobRunner(job, options, workspace, callbacks).run()
+RunJob = Callable[[Job, Callbacks], None]
 
 
 def run_in_processes(groups: Sequence[list[Job]], run_job: RunJob, callbacks: Callbacks, workers: int) -> None:
