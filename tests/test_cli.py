@@ -287,6 +287,8 @@ def test_files_without_demonstrations_are_one_line(
         (("train", "maze", "--seeds", "0"), "--seeds must be at least 1; it is 0"),
         (("train", "maze", "--vary", "coefficient=1,two"), "--vary takes FIELD=NUMBER,NUMBER,….*'coefficient=1,two'"),
         (("train", "maze", "--vary", "coefficient"), "--vary takes FIELD=NUMBER,NUMBER,….*'coefficient'"),
+        (("train", "maze", "--vary", "coefficient=nan"), "--vary takes FIELD=NUMBER,NUMBER,….*'coefficient=nan'"),
+        (("train", "maze", "--held-out", "nan"), "--held-out must be at least 0 and below 1; it is nan"),
         (("train", "maze", "--vary", "gate=1"), "cannot vary in 'gate'.*can vary: coefficient, imitation"),
         (("train", "maze", "--device", "cuda"), "no CUDA device is available"),
         (("collect", "maze", "--episodes", "0"), "at least one episode must be collected; 0 were requested"),

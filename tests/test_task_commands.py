@@ -252,6 +252,7 @@ def test_render_the_first_steps_of_a_pretrained_policy(diffclone: Command, tmp_p
         (("spirall", "--out", "film.gif"), "unknown task 'spirall'; did you mean 'spiral'"),
         (("spiral", "--out", "film.gif", "--options", "colour=1"), "the task 'spiral' has no option 'colour'"),
         (("spiral", "--out", "film.gif", "--policy", "none"), "none is not a run"),
+        (("spiral", "--out", "film.gif", "--start", "-1"), "--start must be at least 0; it is -1"),
         (("spiral", "--out", "film.gif", "--steps", "0"), "--steps must be at least 1; it is 0"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

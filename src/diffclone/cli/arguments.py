@@ -1,5 +1,6 @@
 """Arguments that several commands share."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,7 +54,9 @@ def parse_values(flag: str, entries: Sequence[str]) -> dict[str, list[float]]:
         try:
             parsed[name] = [float(value) for value in values.split(",")]
         except ValueError:
-            raise InvalidSettings(f"{flag} takes FIELD=NUMBER,NUMBER,…; it was given {entry!r}.") from None
+            parsed[name] = [math.nan]
+        if not all(map(math.isfinite, parsed[name])):
+            raise InvalidSettings(f"{flag} takes FIELD=NUMBER,NUMBER,…; it was given {entry!r}.")
     return parsed
 
 

@@ -63,7 +63,7 @@ def condense(box: str) -> str:
 
     Below the title, rules separate the message from the help of the argument. Deeply indented lines are descriptions.
     """
-    text = re.sub(r"\x1b\[[\d;]*m", "", box).translate(str.maketrans("│╭╮╰╯", 5 * " "))
+    text = re.sub(r"\x1b\[[\d;]*m|\[/?bold\]", "", box).translate(str.maketrans("│╭╮╰╯", 5 * " "))
     parts: list[list[str]] = [[]]
     for line in text.splitlines()[1:]:
         if re.fullmatch(r"\s*[─-]{5,}\s*", line):

@@ -40,6 +40,8 @@ class Render:
         refuse_existing(self.out)
         if self.steps is not None and self.steps < 1:
             raise InvalidSettings(f"--steps must be at least 1; it is {self.steps}.")
+        if self.start < 0:
+            raise InvalidSettings(f"--start must be at least 0; it is {self.start}.")
         options = task.check_options(parse_options(self.options))
         episode = render_episode(task, self.load_policy(), start=self.start, **options)
         write_frames(self.out, episode.frames[: None if self.steps is None else self.steps + 1])

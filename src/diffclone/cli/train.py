@@ -82,12 +82,7 @@ class TrainOptions:
         """Train the method on the demonstrations and print the result."""
         if self.seeds < 1:
             raise InvalidSettings(f"--seeds must be at least 1; it is {self.seeds}.")
-        if data not in TASKS:
-            print_message(f"{data} is {describe(demos)}")
-        if self.preset is not None:
-            name = f"{task}/{self.method}/{self.preset}"
-            print_message(f"{name}: {PRESETS[name].source}")
-        demos, held_out, episodes = self.select(demos, data)
+        whole, (demos, held_out, episodes) = demos, self.select(demos, data)
         options = FitOptions(
             seeds=range(self.seeds),
             vary=parse_values("--vary", self.vary),
@@ -97,6 +92,11 @@ class TrainOptions:
             checkpoint_seconds=self.checkpoint_seconds,
             cache=guide_cache() if self.cache else None,
         )
+        if data not in TASKS:
+            print_message(f"{data} is {describe(whole)}")
+        if self.preset is not None:
+            name = f"{task}/{self.method}/{self.preset}"
+            print_message(f"{name}: {PRESETS[name].source}")
         overfitting = Overfitting()
         with (
             tracking(self.out, tensorboard=self.tensorboard, wandb=self.wandb) as write,
@@ -135,6 +135,8 @@ class TrainOptions:
         if share is None:
             by_default = data not in TASKS and self.preset is None
             share = HELD_OUT if by_default and demos.num_episodes >= 1 / HELD_OUT else 0.0
+        if not 0 <= share < 1:
+            raise InvalidSettings(f"--held-out must be at least 0 and below 1; it is {share:g}.")
         training, held_out = demos.split(share) if share else (demos, None)
         return training, held_out, RunEpisodes.from_split(demos, training, original, absolute_source(data))
 
