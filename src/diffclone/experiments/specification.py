@@ -24,7 +24,7 @@ class DataChanges:
 @final
 @dataclass(frozen=True)
 class Variant:
-    """One training: policies that differ in their seed and in the fields of `vary`."""
+    """One training, with the settings of a preset: policies that differ in their seed and in the fields of `vary`."""
 
     task: str
     method: str

@@ -1,23 +1,6 @@
 """The fourteen experiments of the paper, as data."""
 
-from diffclone.experiments.catalogue.measurements import (
-    GRADIENT_FIELD,
-    INFERENCE,
-    LOSS_CURVES,
-    MANIFOLD,
-    MULTIMODALITY,
-    NOISE_INJECTION,
-)
-from diffclone.experiments.catalogue.scores import (
-    AUGMENTATION,
-    COEFFICIENT,
-    DATASET_SIZE,
-    EXPERT_TERM,
-    GENERALIZATION,
-    GUIDES,
-    MAIN_TABLE,
-    PIXELS,
-)
+from diffclone.experiments.catalogue import measurements, scores
 from diffclone.experiments.specification import Experiment
 from diffclone.registry import Registry
 
@@ -26,22 +9,23 @@ EXPERIMENTS: Registry[Experiment] = Registry(
     {
         experiment.name: experiment
         for experiment in (
-            MAIN_TABLE,
-            MULTIMODALITY,
-            GENERALIZATION,
-            INFERENCE,
-            MANIFOLD,
-            NOISE_INJECTION,
-            GUIDES,
-            COEFFICIENT,
-            EXPERT_TERM,
-            LOSS_CURVES,
-            DATASET_SIZE,
-            AUGMENTATION,
-            PIXELS,
-            GRADIENT_FIELD,
+            scores.MAIN_TABLE,
+            measurements.MULTIMODALITY,
+            scores.GENERALIZATION,
+            measurements.INFERENCE,
+            measurements.MANIFOLD,
+            measurements.NOISE_INJECTION,
+            scores.GUIDES,
+            scores.COEFFICIENT,
+            scores.EXPERT_TERM,
+            measurements.LOSS_CURVES,
+            scores.DATASET_SIZE,
+            scores.AUGMENTATION,
+            scores.PIXELS,
+            measurements.GRADIENT_FIELD,
         )
     },
     group="diffclone.experiments",
     instance_of=Experiment,
 )
+"""In the order of the paper. Other packages add experiments with `register` or an entry point of this group."""
