@@ -112,10 +112,10 @@ def ablation_table(task: str) -> str:
         "|---|---|---|---|---|",
     ]
     for (change, weight), found in rates.items():
-        beside = rates.get(("base", weight))
+        base_rates = rates.get(("base", weight))
         cells = [
             "–" if change == "BC" else f"{permutation_p(found, cloned):.3f}",
-            "–" if beside is None or beside is found else f"{permutation_p(found, beside):.3f}",
+            "–" if base_rates is None or base_rates is found else f"{permutation_p(found, base_rates):.3f}",
         ]
         spread = 100 * float(np.std(found, ddof=1))
         lines.append(
@@ -141,6 +141,8 @@ def best_table() -> str:
         bc = settings["type"] == "bc"
         name = "BC" if bc else f"DBC, κ = {settings['away']:g}, λ = {', '.join(sorted(weights))}{ratio}"
         p = "–" if bc else f"{permutation_p(record.results['member_success'], cloned[data]):.4f}"
-        whose = "bundled" if data in bundled else "the authors'"
-        lines.append(f"| {task} | {whose} | {name} | {format_success(record)} | {p} | {format_printed(record, task)} |")
+        source = "bundled" if data in bundled else "the authors'"
+        lines.append(
+            f"| {task} | {source} | {name} | {format_success(record)} | {p} | {format_printed(record, task)} |"
+        )
     return "\n".join(lines)

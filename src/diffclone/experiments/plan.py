@@ -26,11 +26,11 @@ from diffclone.tasks import TASKS
 
 LABEL_LENGTH = 32
 TIMED = ("inference",)
-"""Kinds of measurement that measure time, and must not run beside other jobs."""
+"""Kinds of measurement that measure time, and must not run in parallel with other jobs."""
 UPDATES_PER_SECOND = {"cpu": 60.0, "gpu": 1500.0}
-"""Of a stack, if no Record tells: about the rate of the brief presets with five seeds."""
+"""The default for a stack without Records: about the rate of the brief presets with five seeds."""
 STEPS_PER_SECOND = {"cpu": 2_000.0, "gpu": 10_000.0}
-"""Of all environments together, if no Record tells."""
+"""The default for all environments together without Records."""
 
 
 @final

@@ -120,7 +120,7 @@ def best_and_demo_presets() -> Entries:
     source = "Ours: fewer updates with a higher learning rate were better on validation starts (docs/results.md)."
     yield "maze/bc/best", Preset(replace(MAZE.bc(), training=replace(BRIEF_POLICY, updates=10_000)), source)
     yield "fetch-pick/bc/best", Preset(brief["fetch-pick/bc/brief"].method, "Ours: the brief schedule.")
-    source = "Ours: the best of an ablation on validation starts (docs/results.md), with guidance beside expert states."
+    source = "Ours: the best of an ablation on validation starts (docs/results.md), with guidance near expert states."
     for task, coefficient in (("maze", 3.0), ("fetch-pick", 2.0)):
         method = replace(brief[f"{task}/dbc/brief"].method, coefficient=coefficient, away=1.0)
         yield f"{task}/dbc/best", Preset(method, source)

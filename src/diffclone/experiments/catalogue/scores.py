@@ -18,7 +18,7 @@ METHODS = {
     "dbc": ("DBC", "dbc"),
 }
 """The four methods of the main table: the paper's spelling and the key in paper.toml."""
-PAPER_LOSS = "The paper's loss: no guidance away from the expert's states."
+PAPER_LOSS = "The paper's: no guidance near the expert's states (κ = 0)."
 
 MAIN_TABLE = Experiment(
     name="main-table",
@@ -93,7 +93,7 @@ def guide_variant(task: str, guide: str) -> Variant:
 GUIDES = Experiment(
     name="guides",
     title="Guides",
-    about="Which model of p(s, a) guides best, alone and beside BC?",
+    about="Which model of p(s, a) guides best, alone and together with BC?",
     cells=(
         *(
             TableCell("BC", f"{TASKS[task]}, with BC", Variant(task, "bc"), paper_key=f"guides.{task}.with-bc.bc")
