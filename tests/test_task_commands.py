@@ -195,8 +195,8 @@ def test_render_a_strip_of_the_expert(diffclone: Command, tmp_path: Path) -> Non
     path = tmp_path / "new" / "pick.png"
     try:
         render_episode(replace(TASKS["spiral"], horizon=1), None)
-    except CannotRender as fault:
-        pytest.skip(str(fault))
+    except CannotRender as error:
+        pytest.skip(str(error))
     result = diffclone("render", "fetch-pick", "--out", path, "--options", "start_noise=2", "--start", "1")
     assert result.code == 0, result.err
     assert re.fullmatch(rf"wrote {re.escape(str(path))}: \d\d steps, return -\d+\.\d, solved\n", result.err)
@@ -247,13 +247,13 @@ def test_render_the_first_steps_of_a_pretrained_policy(diffclone: Command, tmp_p
     ("arguments", "message"),
     [
         (("spiral", "--out", "there.gif"), r"there\.gif exists already and is not overwritten"),
-        (("spiral", "--out", "film.avi"), r"images are written as \.mp4, \.gif or \.png; film\.avi ends in \.avi"),
-        (("spiral", "--out", "film"), "film ends in nothing"),
-        (("spirall", "--out", "film.gif"), "unknown task 'spirall'; did you mean 'spiral'"),
-        (("spiral", "--out", "film.gif", "--options", "colour=1"), "the task 'spiral' has no option 'colour'"),
-        (("spiral", "--out", "film.gif", "--policy", "none"), "none is not a run"),
-        (("spiral", "--out", "film.gif", "--start", "-1"), "--start must be at least 0; it is -1"),
-        (("spiral", "--out", "film.gif", "--steps", "0"), "--steps must be at least 1; it is 0"),
+        (("spiral", "--out", "video.avi"), r"images are written as \.mp4, \.gif or \.png; video\.avi ends in \.avi"),
+        (("spiral", "--out", "video"), "video ends in nothing"),
+        (("spirall", "--out", "video.gif"), "unknown task 'spirall'; did you mean 'spiral'"),
+        (("spiral", "--out", "video.gif", "--options", "colour=1"), "the task 'spiral' has no option 'colour'"),
+        (("spiral", "--out", "video.gif", "--policy", "none"), "none is not a run"),
+        (("spiral", "--out", "video.gif", "--start", "-1"), "--start must be at least 0; it is -1"),
+        (("spiral", "--out", "video.gif", "--steps", "0"), "--steps must be at least 1; it is 0"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -270,7 +270,7 @@ def test_errors_of_render_are_one_line(
 def test_a_wrong_suffix_is_reported_before_the_episode_runs(
     diffclone: Command, tmp_path: Path, rendered: list[int]
 ) -> None:
-    assert_error(diffclone("render", "spiral", "--out", tmp_path / "film.avi"), "images are written as")
+    assert_error(diffclone("render", "spiral", "--out", tmp_path / "video.avi"), "images are written as")
     assert rendered == []
 
 
@@ -282,7 +282,7 @@ def test_a_machine_that_cannot_render_is_one_line(
 
     monkeypatch.setattr("mujoco.Renderer", fail)
     assert_error(
-        diffclone("render", "spiral", "--out", tmp_path / "film.gif"),
+        diffclone("render", "spiral", "--out", tmp_path / "video.gif"),
         "MuJoCo cannot render here .*(OSError|no display)",
     )
     assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 
 if TYPE_CHECKING:
     from diffclone.training import Progress as TrainingProgress
@@ -74,9 +74,9 @@ def bars() -> Generator[Bars, None, None]:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", table_column=Column(ratio=1, no_wrap=True)),  # shortened first
     )
-    progress = Progress(*columns, console=CONSOLE, refresh_per_second=4)
+    progress = Progress(*columns, console=CONSOLE, refresh_per_second=4, expand=True)
     try:
         yield Bars(progress)
     finally:
