@@ -5,7 +5,7 @@ first the options below, to choose the method and to read the demonstrations; th
 fields of the method.
 """
 
-from dataclasses import dataclass, field, make_dataclass, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,7 +22,6 @@ from diffclone.errors import InvalidSettings
 from diffclone.experiments import PRESETS, preset
 from diffclone.fit import FitOptions
 from diffclone.guides import GUIDES
-from diffclone.methods import DBC
 from diffclone.model import Method
 from diffclone.tasks import TASKS
 from diffclone.training import Precision, Progress
@@ -172,7 +171,7 @@ def choose_method(options: TrainOptions, task: str | None, demos: Demonstrations
         raise InvalidSettings(f"--preset {options.preset} needs --task NAME; tasks that have it: {tasks or 'none'}.")
     method = preset(task, options.method, options.preset)
     if options.guide is not None:
-        if not isinstance(method, DBC):
+        if "guide" not in {field.name for field in fields(method)}:
             raise InvalidSettings(f"--guide {options.guide} is for dbc; {options.method} has no guide.")
         method = replace(method, guide=GUIDES[options.guide]())
     if options.preset is not None or demos is None:

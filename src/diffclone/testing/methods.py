@@ -1,0 +1,298 @@
+"""Contract checks for a method: every method in `METHODS` passes them, and so should yours.
+
+The checks train with a few dozen updates, whatever the settings say. Narrow networks make them faster.
+"""
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar, final
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from diffclone.data import Demonstrations
+from diffclone.errors import DiffcloneError
+from diffclone.fit import FitOptions, Fitted, fit_with_options
+from diffclone.model import Batch, Dims, Losses, Method, Model, Parts
+from diffclone.policy import Policy
+from diffclone.rng import Rng
+from diffclone.settings import from_dict, to_dict
+from diffclone.training import Progress
+
+UPDATES, BATCH = 70, 32
+"""Updates and batch size of the checks. The loop reports after 32 updates, where a training can be interrupted."""
+VALUES = (0.3, 2.0)
+"""Values of stackable fields."""
+TOLERANCE = 1e-9
+"""A member alone and the same member in a stack may differ by this much of the largest weight, in float64."""
+
+M = TypeVar("M", bound=Model[Any])
+
+
+def check_method(
+    method: Method[Any],
+    demos: Demonstrations | None = None,
+    vary: Mapping[str, Sequence[float]] | None = None,
+) -> None:
+    """Raise `AssertionError` if a method breaks a rule that training, saving and evaluation rely on.
+
+    Args:
+        method: the method with its settings.
+        demos: demonstrations to train on, with action bounds; by default 400 steps of two numbers.
+        vary: two values of each stackable field; by default 0.3 and 2.
+    """
+    trial = Trial(shorten(method), demos or make_demonstrations(), vary or {})
+    for check in CHECKS:
+        check(trial)
+
+
+def make_demonstrations() -> Demonstrations:
+    """Return demonstrations of an expert whose action is a function of its observation."""
+    obs = np.random.default_rng(0).uniform(-1, 1, (400, 2))
+    act = np.stack([np.sin(3 * obs[:, 0]), obs[:, 0] * obs[:, 1]], 1)
+    bounds = {"action_bounds": [[-1.0, -1.0], [1.0, 1.0]]}
+    return Demonstrations.from_arrays(obs, act, episode_ends=np.arange(50, 401, 50), meta=bounds)
+
+
+def shorten(model: M) -> M:
+    """Return a model with brief trainings of itself and of the models among its fields."""
+    training = replace(model.training, updates=min(model.training.updates, UPDATES), batch=BATCH)
+    inner = {f.name: getattr(model, f.name) for f in fields(model)}
+    parts = {name: shorten(value) for name, value in inner.items() if isinstance(value, Model)}
+    return replace(model, training=training, **parts)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A method to check, and its trainings so far."""
+
+    method: Method[Any]
+    demos: Demonstrations
+    vary: Mapping[str, Sequence[float]] = field(default_factory=dict[str, Sequence[float]])
+    trained: dict[str, Fitted] = field(default_factory=dict[str, Fitted])
+
+    def stackable(self) -> dict[str, list[float]]:
+        """Return two values of each stackable field."""
+        names = [f.name for f in fields(self.method) if f.metadata.get("stackable")]
+        return {name: list(self.vary.get(name, VALUES)) for name in names}
+
+    def train(self, seeds: Sequence[int] = (0, 1), vary: Mapping[str, Sequence[float]] | None = None) -> Fitted:
+        """Train in float64, or return an earlier training with the same arguments."""
+        key = repr((seeds, vary))
+        if key not in self.trained:
+            self.trained[key] = train(self.method, self.demos, seeds, vary)
+        return self.trained[key]
+
+    def require(self, condition: bool, message: str) -> None:  # noqa: FBT001
+        """Raise `AssertionError` with the name of the method."""
+        require(condition, self.method, message)
+
+
+def train(
+    method: Method[Any],
+    demos: Demonstrations,
+    seeds: Sequence[int] = (0, 1),
+    vary: Mapping[str, Sequence[float]] | None = None,
+    dtype: torch.dtype = torch.float64,
+) -> Fitted:
+    """Train on the CPU."""
+    return fit_with_options(method, demos, FitOptions(seeds=seeds, vary=vary, dtype=dtype, device="cpu"))
+
+
+def require(condition: bool, model: Model[Any], message: str) -> None:  # noqa: FBT001
+    """Raise `AssertionError` with the name of the model."""
+    if not condition:
+        raise AssertionError(f"{type(model).__name__}: {message}.")
+
+
+def weights_of(net: nn.Module) -> Tensor:
+    """Return all weights as (members, numbers)."""
+    return torch.cat([p.detach().flatten(1) for p in net.parameters()], 1)
+
+
+def all_weights(fitted: Fitted) -> Tensor:
+    """Return the weights of the members and of their parts. A part that members share is repeated."""
+    matrices = [weights_of(net) for net in (fitted.trained.net, *fitted.trained.parts.values())]
+    return torch.cat([matrix.expand(len(fitted.policy), -1) for matrix in matrices], 1)
+
+
+def models_of(model: Model[Any]) -> Iterator[Model[Any]]:
+    """Yield a model and all that it needs."""
+    yield model
+    for part in model.needs().values():
+        yield from models_of(part)
+
+
+def check_settings(model: Model[Any]) -> None:
+    """Settings are a frozen dataclass that survives JSON."""
+    require(
+        "__dataclass_fields__" in vars(type(model)), model, "the class must be decorated with @dataclass(frozen=True)"
+    )
+    try:
+        values = json.loads(json.dumps(to_dict(model)))
+        require(from_dict(type(model), values) == model, model, "settings that were saved and loaded differ")
+    except (TypeError, DiffcloneError) as error:
+        raise AssertionError(f"{type(model).__name__}: the settings cannot be saved and loaded ({error}).") from error
+
+
+def check_trial_settings(trial: Trial) -> None:
+    """All models of a method have settings that survive JSON."""
+    for model in models_of(trial.method):
+        check_settings(model)
+
+
+def check_axes(trial: Trial) -> None:
+    """Weights lead with the member axis, a loss is one number per member, and both have the requested precision."""
+    brief = replace(trial.method, training=replace(trial.method.training, updates=1))
+    for cls in {type(model) for model in models_of(trial.method)}:
+        with patch.object(cls, "init", checked_init(trial, cls)), patch.object(cls, "loss", checked_loss(trial, cls)):
+            train(brief, trial.demos)
+
+
+def checked_init(trial: Trial, cls: type[Model[Any]]) -> Callable[..., nn.Module]:
+    """Return `init` of a class with checks of the weights."""
+    original = cls.init
+
+    def init(self: Model[Any], dims: Dims, rng: Rng) -> nn.Module:
+        net = original(self, dims, rng)
+        for name, weight in net.named_parameters():
+            what = f"`init` of {cls.__name__} makes {name}"
+            shape, members = tuple(weight.shape), len(rng.seeds)
+            trial.require(shape[:1] == (members,), f"{what} of shape {shape}; the first axis must be {members} members")
+            trial.require(weight.dtype == rng.dtype, f"{what} as {weight.dtype}; it must be {rng.dtype}, as of `rng`")
+        return net
+
+    return init
+
+
+def checked_loss(trial: Trial, cls: type[Model[Any]]) -> Callable[..., Losses]:
+    """Return `loss` of a class with checks of the losses."""
+    original = cls.loss
+
+    def loss(self: Model[Any], weights: nn.Module, batch: Batch, rng: Rng, parts: Parts) -> Losses:
+        losses = original(self, weights, batch, rng, parts)
+        members, dtype = len(next(weights.parameters())), batch.act.dtype
+        for name, value in {"total": losses.total, **losses.logs}.items():
+            what, shape = f"`loss` of {cls.__name__} returns {name}", tuple(value.shape)
+            rule = f"it must be ({members},), one number per member: reduce the last two axes only"
+            trial.require(shape == (members,), f"{what} of shape {shape}; {rule}")
+            trial.require(value.dtype == dtype, f"{what} as {value.dtype}; it must be {dtype}, as the batch")
+        return losses
+
+    return loss
+
+
+def check_randomness(trial: Trial) -> None:
+    """All randomness comes from `rng`."""
+    first, second = trial.train(), train(trial.method, trial.demos)  # a global generator would have moved on
+    same = torch.equal(all_weights(first), all_weights(second))
+    trial.require(same, "two trainings with the same seeds differ; take all randomness from `rng`")
+
+
+def check_members(trial: Trial) -> None:
+    """A member is the same alone and in a stack, and members differ from each other."""
+    for seeds in ((0, 1), (3,)):  # members of one seed share their parts
+        stacked = trial.train(seeds, trial.stackable())
+        rows, members = all_weights(stacked), list(stacked.policy.members)
+        for index in sorted({0, len(members) // 2, len(members) - 1}):
+            chosen = {name: value for name, value in members[index].items() if name != "seed"}
+            alone = train(replace(trial.method, **chosen), trial.demos, (int(members[index]["seed"]),))
+            weights = all_weights(alone)[0]
+            difference = float((rows[index] - weights).abs().max() / weights.abs().max())
+            trial.require(
+                difference < TOLERANCE,
+                f"member {members[index]} differs by {difference:.1e} from the same member alone; the members must "
+                "not influence each other",
+            )
+        if len(members) > 1:
+            distance = float(torch.pdist(weights_of(stacked.trained.net)).min())
+            trial.require(distance > 1e-5, "two members with other seeds or settings have the same weights")
+
+
+def check_nan(trial: Trial) -> None:
+    """A member that becomes NaN changes no bit of the others."""
+    for name, (_, other) in trial.stackable().items():
+        sound, poisoned = (trial.train((0, 1), {name: [value, other]}) for value in (other, float("nan")))
+        rows = [weights_of(fitted.trained.net)[2:] for fitted in (sound, poisoned)]
+        trial.require(torch.equal(*rows), f"a member with {name} NaN changes the weights of other members")
+        trial.require(0 in poisoned.diverged, f"a member with {name} NaN has finite weights: {name} is not used")
+    sound = all_weights(trial.train())[1]
+    for cls in {type(model) for model in models_of(trial.method)}:
+        with patch.object(cls, "init", poisoned_init(cls)):
+            poisoned = train(trial.method, trial.demos)
+        same = torch.equal(all_weights(poisoned)[1], sound)
+        trial.require(same, f"NaN weights of one member's {cls.__name__} change another member")
+
+
+def poisoned_init(cls: type[Model[Any]]) -> Callable[..., nn.Module]:
+    """Return `init` of a class with NaN weights of the first of two members."""
+    original = cls.init
+
+    def init(self: Model[Any], dims: Dims, rng: Rng) -> nn.Module:
+        net = original(self, dims, rng)
+        for weight in net.parameters() if len(rng.seeds) == 2 else ():
+            weight.data[0] = float("nan")
+        return net
+
+    return init
+
+
+def check_actions(trial: Trial) -> None:
+    """Actions have the right shape, are finite and within bounds, and are the same after saving and loading."""
+    policy = train(trial.method, trial.demos, (0, 1, 2), dtype=torch.float32).policy
+    obs = np.concatenate([trial.demos.obs[:3], (1e6 * trial.demos.obs[:1]).astype(trial.demos.obs.dtype)])
+    with tempfile.TemporaryDirectory() as folder:
+        policy.save(Path(folder) / "policy")
+        loaded = Policy.load(Path(folder) / "policy")
+        trial.require(np.array_equal(loaded(obs), policy(obs)), "a policy acts differently after saving and loading")
+        together, single = loaded(obs), Policy.load(Path(folder) / "policy")[1]
+    size = trial.demos.act.shape[1]
+    trial.require(together.shape == (3, 4, size), f"actions have shape {together.shape}, not (3, 4, {size})")
+    trial.require(bool(np.isfinite(together).all()), "an action is not finite")
+    if (bounds := trial.demos.action_bounds) is not None:
+        inside = bool((together >= bounds[0]).all() and (together <= bounds[1]).all())
+        trial.require(inside, "an action is out of bounds")
+    single(obs)  # a method that samples draws new numbers in each call
+    alone = single(obs)
+    trial.require(alone.shape == (4, size), f"one member's actions have shape {alone.shape}, not (4, {size})")
+    trial.require(single(obs[0]).shape == (size,), f"one action has shape {single(obs[0]).shape}, not ({size},)")
+    near = np.allclose(alone, together[1], rtol=1e-4, atol=1e-5)
+    trial.require(near, "a member acts differently alone and in a stack")
+
+
+def check_resuming(trial: Trial) -> None:
+    """A training that was interrupted ends with the weights of one that was not, bit for bit."""
+
+    class Interruption(Exception):
+        pass
+
+    def interrupt(now: Progress) -> None:
+        if now.stage == "policy" and now.losses:
+            raise Interruption
+
+    straight = train(trial.method, trial.demos, dtype=torch.float32)
+    with tempfile.TemporaryDirectory() as folder:
+        options = FitOptions(seeds=(0, 1), device="cpu", checkpoints=folder)
+        with suppress(Interruption):
+            fit_with_options(trial.method, trial.demos, options, interrupt)
+        resumed = fit_with_options(trial.method, trial.demos, options)
+    same = torch.equal(weights_of(resumed.trained.net), weights_of(straight.trained.net))
+    trial.require(same, "a training that was interrupted and resumed ends with other weights")
+
+
+CHECKS: tuple[Callable[[Trial], None], ...] = (
+    check_trial_settings,
+    check_axes,
+    check_randomness,
+    check_members,
+    check_nan,
+    check_actions,
+    check_resuming,
+)
