@@ -5,8 +5,9 @@ The checks train with a few dozen updates, whatever the settings say. Narrow net
 
 import json
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, final
@@ -17,18 +18,16 @@ import torch
 from torch import Tensor, nn
 
 from diffclone.data import Demonstrations
-from diffclone.errors import DiffcloneError
-from diffclone.fit import FitOptions, Fitted, fit_with_options
-from diffclone.model import Batch, Dims, Losses, Method, Model, Parts
+from diffclone.errors import DiffcloneError, DiffcloneWarning
+from diffclone.fit import Diverged, FitOptions, Fitted, fit_with_options
+from diffclone.model import Method, Model
 from diffclone.policy import Policy
-from diffclone.rng import Rng
 from diffclone.settings import from_dict, to_dict
+from diffclone.testing.patches import checked_init, checked_loss, poisoned_init, require
 from diffclone.training import Progress
 
-UPDATES, BATCH = 70, 32
+UPDATES, BATCH = 40, 32
 """Updates and batch size of the checks. The loop reports after 32 updates, where a training can be interrupted."""
-VALUES = (0.3, 2.0)
-"""Values of stackable fields."""
 TOLERANCE = 1e-9
 """A member alone and the same member in a stack may differ by this much of the largest weight, in float64."""
 
@@ -45,7 +44,7 @@ def check_method(
     Args:
         method: the method with its settings.
         demos: demonstrations to train on, with action bounds; by default 400 steps of two numbers.
-        vary: two values of each stackable field; by default 0.3 and 2.
+        vary: two values of each stackable field; by default 0.3 and 2 of the first, and others of the next.
     """
     trial = Trial(shorten(method), demos or make_demonstrations(), vary or {})
     for check in CHECKS:
@@ -61,8 +60,12 @@ def make_demonstrations() -> Demonstrations:
 
 
 def shorten(model: M) -> M:
-    """Return a model with brief trainings of itself and of the models among its fields."""
-    training = replace(model.training, updates=min(model.training.updates, UPDATES), batch=BATCH)
+    """Return a model with brief trainings of itself and of the models among its fields.
+
+    A large epsilon and no clipping make the weights depend on the scale of a loss, which members must not share.
+    """
+    updates = min(model.training.updates, UPDATES)
+    training = replace(model.training, updates=updates, batch=BATCH, eps=1e-3, clip=None)
     inner = {f.name: getattr(model, f.name) for f in fields(model)}
     parts = {name: shorten(value) for name, value in inner.items() if isinstance(value, Model)}
     return replace(model, training=training, **parts)
@@ -81,7 +84,8 @@ class Trial:
     def stackable(self) -> dict[str, list[float]]:
         """Return two values of each stackable field."""
         names = [f.name for f in fields(self.method) if f.metadata.get("stackable")]
-        return {name: list(self.vary.get(name, VALUES)) for name in names}
+        # Two fields that weight losses must not have proportional values, which Adam does not tell apart.
+        return {name: list(self.vary.get(name, (0.3 + 0.2 * k, 2.0 + 5.0 * k))) for k, name in enumerate(names)}
 
     def train(self, seeds: Sequence[int] = (0, 1), vary: Mapping[str, Sequence[float]] | None = None) -> Fitted:
         """Train in float64, or return an earlier training with the same arguments."""
@@ -102,14 +106,15 @@ def train(
     vary: Mapping[str, Sequence[float]] | None = None,
     dtype: torch.dtype = torch.float64,
 ) -> Fitted:
-    """Train on the CPU."""
-    return fit_with_options(method, demos, FitOptions(seeds=seeds, vary=vary, dtype=dtype, device="cpu"))
-
-
-def require(condition: bool, model: Model[Any], message: str) -> None:  # noqa: FBT001
-    """Raise `AssertionError` with the name of the model."""
-    if not condition:
-        raise AssertionError(f"{type(model).__name__}: {message}.")
+    """Train on one core, so that all members are in one stack, and without a warning about members that diverge."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DiffcloneWarning)
+            return fit_with_options(method, demos, FitOptions(seeds=seeds, vary=vary, dtype=dtype, device="cpu"))
+    finally:
+        torch.set_num_threads(threads)
 
 
 def weights_of(net: nn.Module) -> Tensor:
@@ -151,42 +156,11 @@ def check_trial_settings(trial: Trial) -> None:
 def check_axes(trial: Trial) -> None:
     """Weights lead with the member axis, a loss is one number per member, and both have the requested precision."""
     brief = replace(trial.method, training=replace(trial.method.training, updates=1))
-    for cls in {type(model) for model in models_of(trial.method)}:
-        with patch.object(cls, "init", checked_init(trial, cls)), patch.object(cls, "loss", checked_loss(trial, cls)):
-            train(brief, trial.demos)
-
-
-def checked_init(trial: Trial, cls: type[Model[Any]]) -> Callable[..., nn.Module]:
-    """Return `init` of a class with checks of the weights."""
-    original = cls.init
-
-    def init(self: Model[Any], dims: Dims, rng: Rng) -> nn.Module:
-        net = original(self, dims, rng)
-        for name, weight in net.named_parameters():
-            what = f"`init` of {cls.__name__} makes {name}"
-            shape, members = tuple(weight.shape), len(rng.seeds)
-            trial.require(shape[:1] == (members,), f"{what} of shape {shape}; the first axis must be {members} members")
-            trial.require(weight.dtype == rng.dtype, f"{what} as {weight.dtype}; it must be {rng.dtype}, as of `rng`")
-        return net
-
-    return init
-
-
-def checked_loss(trial: Trial, cls: type[Model[Any]]) -> Callable[..., Losses]:
-    """Return `loss` of a class with checks of the losses."""
-    original = cls.loss
-
-    def loss(self: Model[Any], weights: nn.Module, batch: Batch, rng: Rng, parts: Parts) -> Losses:
-        losses = original(self, weights, batch, rng, parts)
-        members, dtype = len(next(weights.parameters())), batch.act.dtype
-        for name, value in {"total": losses.total, **losses.logs}.items():
-            what, shape = f"`loss` of {cls.__name__} returns {name}", tuple(value.shape)
-            rule = f"it must be ({members},), one number per member: reduce the last two axes only"
-            trial.require(shape == (members,), f"{what} of shape {shape}; {rule}")
-            trial.require(value.dtype == dtype, f"{what} as {value.dtype}; it must be {dtype}, as the batch")
-        return losses
-
-    return loss
+    with ExitStack() as patches:
+        for cls in {type(model) for model in models_of(trial.method)}:
+            patches.enter_context(patch.object(cls, "init", checked_init(trial.method, cls)))
+            patches.enter_context(patch.object(cls, "loss", checked_loss(trial.method, cls)))
+        train(brief, trial.demos, (0, 1, 2))
 
 
 def check_randomness(trial: Trial) -> None:
@@ -201,7 +175,7 @@ def check_members(trial: Trial) -> None:
     for seeds in ((0, 1), (3,)):  # members of one seed share their parts
         stacked = trial.train(seeds, trial.stackable())
         rows, members = all_weights(stacked), list(stacked.policy.members)
-        for index in sorted({0, len(members) // 2, len(members) - 1}):
+        for index in sorted({0, len(members) - 1}):
             chosen = {name: value for name, value in members[index].items() if name != "seed"}
             alone = train(replace(trial.method, **chosen), trial.demos, (int(members[index]["seed"]),))
             weights = all_weights(alone)[0]
@@ -222,26 +196,14 @@ def check_nan(trial: Trial) -> None:
         sound, poisoned = (trial.train((0, 1), {name: [value, other]}) for value in (other, float("nan")))
         rows = [weights_of(fitted.trained.net)[2:] for fitted in (sound, poisoned)]
         trial.require(torch.equal(*rows), f"a member with {name} NaN changes the weights of other members")
-        trial.require(0 in poisoned.diverged, f"a member with {name} NaN has finite weights: {name} is not used")
+        trial.require(0 in poisoned.policy.diverged, f"a member with {name} NaN has finite weights: {name} is not used")
     sound = all_weights(trial.train())[1]
     for cls in {type(model) for model in models_of(trial.method)}:
-        with patch.object(cls, "init", poisoned_init(cls)):
-            poisoned = train(trial.method, trial.demos)
-        same = torch.equal(all_weights(poisoned)[1], sound)
+        rows = None
+        with patch.object(cls, "init", poisoned_init(cls)), suppress(Diverged):
+            rows = all_weights(train(trial.method, trial.demos))
+        same = rows is not None and torch.equal(rows[1], sound)
         trial.require(same, f"NaN weights of one member's {cls.__name__} change another member")
-
-
-def poisoned_init(cls: type[Model[Any]]) -> Callable[..., nn.Module]:
-    """Return `init` of a class with NaN weights of the first of two members."""
-    original = cls.init
-
-    def init(self: Model[Any], dims: Dims, rng: Rng) -> nn.Module:
-        net = original(self, dims, rng)
-        for weight in net.parameters() if len(rng.seeds) == 2 else ():
-            weight.data[0] = float("nan")
-        return net
-
-    return init
 
 
 def check_actions(trial: Trial) -> None:
