@@ -24,7 +24,7 @@ from diffclone.experiments import PRESETS
 from diffclone.records import Record
 from diffclone.tasks import TASKS
 from diffclone.training import Progress
-from diffclone.training.runs import forget_metrics
+from diffclone.training.runs import drop_metrics
 
 TINY = ("--method", "bc", "--seeds", "2", "--training.updates", "64", "--network.width", "16", "--device", "cpu")
 
@@ -128,7 +128,7 @@ def test_a_resumed_run_does_not_repeat_lines_of_its_metrics(tmp_path: Path) -> N
     lines = [{"stage": "guide", "update": 64}, *({"stage": "policy", "update": u} for u in (32, 64, 96))]
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    forget_metrics(path, Progress("policy", 64, 128, {}, 1.0, 1.0))
+    drop_metrics(path, Progress("policy", 64, 128, {}, 1.0, 1.0))
     assert [json.loads(line)["update"] for line in path.read_text().splitlines()] == [64, 32]
 
 

@@ -1,4 +1,4 @@
-"""What a GPU trains is what a CPU trains, as it is and compiled. Skipped where there is no GPU."""
+"""A GPU trains the same weights as a CPU, compiled and not compiled. Skipped without a GPU."""
 
 import dataclasses
 from typing import Any
@@ -13,12 +13,12 @@ from diffclone.guides import EnergyGuide, GANGuide, VAEGuide
 from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Method
 from diffclone.nn.energy import Langevin
-from diffclone.training import Progress, step
+from diffclone.training import Progress, learner
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
 SHORT = Training(updates=80, batch=32, lr=1e-3, eps=1e-6)
-"""Two blocks and a half: what is captured is replayed. A larger eps, since Adam makes a step of any rounding error."""
+"""Two and a half blocks, so that a captured graph is replayed. A larger eps, since Adam amplifies rounding errors."""
 GUIDE = DiffusionGuide(training=SHORT, width=32)
 NETWORK = Network(width=32, depth=2)
 METHODS: dict[str, Method[Any]] = {
@@ -28,18 +28,13 @@ METHODS: dict[str, Method[Any]] = {
     "away": DBC(training=SHORT, network=NETWORK, guide=GUIDE, gate="none", away=0.5),
     "auto and away": DBC(training=SHORT, network=NETWORK, guide=GUIDE, coefficient="auto", away=0.5, gate="none"),
     "score": DBC(training=SHORT, network=NETWORK, guide=dataclasses.replace(GUIDE, jacobian=False, draws=3)),
-    "importance": DBC(
-        training=SHORT,
-        network=NETWORK,
-        gate="none",
-        guide=dataclasses.replace(GUIDE, t_sampling="importance", t_shares=(0.5, 0.3, 0.2), draws=2),
-    ),
     "energy": DBC(training=SHORT, network=NETWORK, guide=EnergyGuide(training=SHORT, width=32), gate="none"),
     "vae": DBC(training=SHORT, network=NETWORK, guide=VAEGuide(training=SHORT, width=32, latent=8), gate="none"),
     "gan": DBC(training=SHORT, network=NETWORK, guide=GANGuide(training=SHORT, width=32), subtract_expert=False),
     "ibc": IBC(training=SHORT, network=dataclasses.replace(IBC().network, width=32)),
     "ibc-langevin": IBCLangevin(training=SHORT, width=32, blocks=1, training_walk=Langevin(steps=3)),
     "diffusion-policy": DiffusionPolicy(training=SHORT, width=32),
+    "average": BC(training=dataclasses.replace(SHORT, ema=0.9), network=NETWORK),
 }
 
 
@@ -58,7 +53,7 @@ def trained(method: Method[Any], device: str, seeds: tuple[int, ...] = (0, 1, 2)
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
-def test_less_precise_products_reach_the_same_loss(precision: Any) -> None:
+def test_tf32_and_bfloat16_reach_the_same_loss(precision: Any) -> None:
     def last_loss(**options: Any) -> float:
         seen: list[Progress] = []
         method = DBC(training=SHORT, network=NETWORK, guide=dataclasses.replace(GUIDE, width=128), gate="none")
@@ -68,15 +63,15 @@ def test_less_precise_products_reach_the_same_loss(precision: Any) -> None:
     assert last_loss(precision=precision) == pytest.approx(last_loss(), rel=0.05)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["as it is", "compiled"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
 @pytest.mark.parametrize(("name", "seeds"), [(name, (0, 1, 2)) for name in METHODS] + [("bc", (0,)), ("dbc", (0,))])
-def test_a_gpu_trains_what_a_cpu_trains(
+def test_a_gpu_trains_the_same_weights_as_a_cpu(
     name: str,
     seeds: tuple[int, ...],
     compiled: bool,  # noqa: FBT001
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(step.LONG, "cuda", 0 if compiled else 10**9)
+    monkeypatch.setattr(learner, "COMPILE_UPDATES", 0 if compiled else 10**9)
     method, hardly = METHODS[name], dataclasses.replace(SHORT, updates=1)
     here, there = trained(method, "cpu", seeds), trained(method, "cuda", seeds)
     moved = (here - trained(dataclasses.replace(method, training=hardly), "cpu", seeds)).norm()

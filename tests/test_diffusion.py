@@ -1,5 +1,5 @@
+import json
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from diffclone import DiffusionGuide, Training
-from diffclone.errors import InvalidSettings
-from diffclone.guides.diffusion import T_SAMPLERS, importance, importance_weight
+from diffclone.errors import DiffcloneWarning, InvalidSettings
+from diffclone.experiments.record_index import complete_settings
+from diffclone.guides import GUIDES
+from diffclone.guides.diffusion import T_SAMPLERS
 from diffclone.model import Dims
 from diffclone.nn import Denoiser
-from diffclone.nn.diffusion import Box, Diffusion, Sampler, sigmoid_betas, visited
+from diffclone.nn.diffusion import Box, Diffusion, Sampler, sigmoid_betas, spaced_steps
 from diffclone.rng import Rng
+from diffclone.settings import from_dict, to_dict
 from diffclone.training.loop import train_part
 from diffclone.training.session import Session
 from diffclone.training.step import Dataset
@@ -61,7 +64,7 @@ def test_noising_is_that_of_diffusers(scheduler: Any) -> None:
     diffusion, t = make_diffusion(3, 1000), torch.tensor([0, 1, 250, 999])
     x, eps = torch.randn(2, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     theirs = scheduler.add_noise(x, eps, t)
-    assert torch.allclose(diffusion.noised(x, t, eps), theirs, atol=1e-5)
+    assert torch.allclose(diffusion.add_noise(x, t, eps), theirs, atol=1e-5)
 
 
 @pytest.mark.parametrize("t", [0, 1, 250, 999])
@@ -81,7 +84,7 @@ def test_the_denoising_error_by_hand() -> None:
         diffusion.denoiser.out.bias.copy_(torch.tensor([1.0, -1.0]))
     # The network answers (1, −1) whatever it sees: ((3 − 1)² + (0 + 1)²) / 2 and ((1 − 1)² + (−1 + 1)²) / 2.
     eps = torch.tensor([[[3.0, 0.0], [1.0, -1.0]]], dtype=torch.float64)
-    error = diffusion.error(torch.zeros_like(eps), torch.tensor([[4, 9]]), eps)
+    error = diffusion.denoising_error(torch.zeros_like(eps), torch.tensor([[4, 9]]), eps)
     assert error.tolist() == [[2.5, 0.0]]
 
 
@@ -90,7 +93,7 @@ def test_the_network_sees_the_noised_pair_and_its_step() -> None:
     x, eps, t = torch.ones(1, 1, 2).double(), -torch.ones(1, 1, 2).double(), torch.tensor([[7]])
     seen = diffusion.signal[7] * x + diffusion.noise[7] * eps
     by_hand = (eps - diffusion.denoiser(seen, t)).square().mean(-1)
-    assert torch.equal(diffusion.error(x, t, eps), by_hand)
+    assert torch.equal(diffusion.denoising_error(x, t, eps), by_hand)
     assert not torch.equal(diffusion.denoiser(seen, t), diffusion.denoiser(seen, t - 1))
 
 
@@ -195,7 +198,7 @@ class Known(nn.Module):
     def embed(self, t: Tensor) -> list[Tensor]:
         return [t[..., None]]
 
-    def through(self, x: Tensor, embedded: Sequence[Tensor]) -> Tensor:
+    def denoise(self, x: Tensor, embedded: Sequence[Tensor]) -> Tensor:
         (t,) = embedded
         self.seen.append(x)
         self.steps.append(int(t))
@@ -276,9 +279,9 @@ def test_the_ancestral_walk_takes_every_step_and_spreads_as_it_should() -> None:
 
 
 @given(st.integers(1, 1500).flatmap(lambda steps: st.tuples(st.just(steps), st.integers(1, steps))))
-def test_visited_steps_fall_from_the_last_one(steps_calls: tuple[int, int]) -> None:
+def test_spaced_steps_steps_fall_from_the_last_one(steps_calls: tuple[int, int]) -> None:
     steps, calls = steps_calls
-    places = torch.tensor(visited(steps, calls))
+    places = torch.tensor(spaced_steps(steps, calls))
     assert (len(places), places[0]) == (calls, steps - 1)
     assert torch.all(places.diff() < 0)
     assert places[-1] >= 0
@@ -306,7 +309,7 @@ def test_what_is_given_stands_beside_what_is_denoised() -> None:
         return gaussian(x[..., :3], t)
 
     diffusion, asked = known(denoise)
-    diffusion.sample(4, 3, random(), sampler="ddim", calls=3, given=given)
+    diffusion.sample(4, 3, random(), sampler="ddim", calls=3, condition=given)
     assert len(asked.seen) == 3
     for x in asked.seen:
         assert x.shape == (2, 4, 5)
@@ -320,8 +323,8 @@ BOX = ((-1.0, 0.0, -0.5), (1.0, 0.125, 0.5))
 def test_within_the_box_the_noise_still_explains_what_is_seen(t: int) -> None:
     diffusion, asked = known(wild, box=BOX)
     x_t, embedded = random()["x"].normal(50, 3), asked.embed(torch.tensor([[t]]))
-    free, free_noise = diffusion.estimate(x_t, t, embedded, None, within_box=False)
-    clean, eps_hat = diffusion.estimate(x_t, t, embedded, None, within_box=True)
+    free, free_noise = diffusion.predict(x_t, t, embedded, None, within_box=False)
+    clean, eps_hat = diffusion.predict(x_t, t, embedded, None, within_box=True)
     assert torch.equal(free_noise, wild(x_t, torch.tensor([[t]])))
     assert torch.allclose(SIGNAL[t] * free + NOISE[t] * free_noise, x_t, rtol=1e-9)
     low, high = torch.tensor(BOX, dtype=torch.float64)
@@ -343,127 +346,31 @@ def test_samples_are_kept_within_the_box(sampler: Sampler) -> None:
 
 # How t is drawn, and what of the gradient is kept.
 
-SHARES = (0.1, 0.2, 0.3, 0.25, 0.15)
 
-
-@pytest.mark.parametrize("scale", [1.0, 7.0])
-def test_steps_are_drawn_by_their_shares(scale: float) -> None:
-    t = importance(Rng([0, 1])["t"], 40_000, 3, 13, tuple(scale * p for p in SHARES))
-    assert t.shape == (2, 40_000)
-    for counts in (torch.bincount(row, minlength=13) for row in t):
-        assert len(counts) == 13
-        # Each fifth of the range has two steps, equally likely.
-        assert counts[3:].tolist() == pytest.approx([40_000 * p / 2 for p in SHARES for _ in range(2)], abs=20)
-        assert counts[:3].sum() == 0
-
-
-def test_the_weight_of_a_step_is_the_inverse_of_its_share() -> None:
-    # 1 / (5 p): 2, 1, 2/3, 4/5, 4/3.
-    by_hand = [2, 2, 1, 1, 2 / 3, 2 / 3, 0.8, 0.8, 4 / 3, 4 / 3]
-    for scale in (1.0, 7.0):
-        weight = importance_weight(torch.arange(3, 13), 3, 13, tuple(scale * p for p in SHARES), torch.float64)
-        assert weight.tolist() == pytest.approx(by_hand)
-
-
-def test_a_weighted_mean_is_the_mean() -> None:
-    rng, low, high = Rng([0], dtype=torch.float64), 100, 900
-
-    def function(t: Tensor) -> Tensor:
-        return (t / 1000) ** 2 + (t / 50).sin()
-
-    t = importance(rng["t"], 5000, low, high, SHARES)
-    weighted = (importance_weight(t, low, high, SHARES, torch.float64) * function(t)).mean().item()
-    stratified = function(T_SAMPLERS["stratified"](rng["t"], 5000, low, high)).mean().item()
-    exact = function(torch.arange(low, high)).mean().item()
-    assert weighted == pytest.approx(exact, abs=2e-3)
-    assert stratified == pytest.approx(exact, abs=2e-3)
-    assert function(t).mean().item() != pytest.approx(exact, abs=0.02)
-
-
-def test_the_cost_by_shares_has_the_mean_of_the_cost_by_equal_parts() -> None:
-    equal = DiffusionGuide(width=1, depth=1, steps=50, draws=20_000, t_sampling="stratified", conditioning="table")
-    shared = replace(equal, t_sampling="importance", t_shares=(0.05, 0.05, 0.1, 0.3, 0.5))
-    dims, rng = Dims(2, 1), Rng([0])
-    weights = equal.init(dims, rng["init"])
-    with torch.no_grad():
-        for parameter in weights.parameters():
-            parameter.zero_()
-        weights.denoiser.tables[0].copy_(torch.arange(50)[:, None] / 10)
-        weights.denoiser.out.weight.fill_(1)
-    # ε̂ is t / 10 in every dimension: the error is 1 + (t / 10)² in the mean over ε.
-    exact = 1 + (torch.arange(50) / 10).square().mean().item()
-    obs, act = rng["obs"].normal(2, 2), rng["act"].normal(2, 1)
-    for guide in (equal, shared):
-        cost = guide.cost(weights, obs, act, guide.draw(2, dims, rng["guide"]))
-        assert cost.flatten().tolist() == pytest.approx([exact] * 2, rel=0.02)
-    t, eps = shared.draw(2, dims, rng["guide"])
-    assert weights.error(eps * 0, t, eps).mean().item() > 1.5 * exact  # these shares prefer large t
-
-
-def test_a_weighted_mean_is_the_mean_where_parts_are_no_whole_steps() -> None:
-    t = importance(Rng([0], dtype=torch.float64)["t"], 100_000, 0, 12, SHARES)
-    weight = importance_weight(t, 0, 12, SHARES, torch.float64)
-    assert weight.mean().item() == pytest.approx(1, abs=2e-3)
-    assert (weight * t).mean().item() == pytest.approx(5.5, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"t_shares": (), "t_sampling": "importance"},
-        {"t_shares": (1.0, float("nan")), "t_sampling": "importance"},
-        {"t_sampling": "importance"},
-        {"t_shares": (0.5, 0.5)},
-        {"t_shares": (0.5, 0.5), "t_sampling": "stratified"},
-        {"t_shares": (0.5, 0.0), "t_sampling": "importance"},
-        {"t_shares": (1.5, -0.5), "t_sampling": "importance"},
-        {"t_shares": (float("nan"), 1.0), "t_sampling": "importance"},
-    ],
-)
-def test_shares_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidSettings, match='t_shares are numbers above 0, for t_sampling="importance"'):
-        DiffusionGuide(**wrong)
-
-
-def test_measured_shares_are_those_of_the_gradient() -> None:
-    # A denoiser that always answers 0, without its own part of the gradient: √ᾱ_t · ε · 2 / size is what is left.
-    guide = DiffusionGuide(width=2, jacobian=False)
-    weights, rng = guide.init(Dims(2, 1), Rng([0])), Rng([0])
-    with torch.no_grad():
-        for parameter in weights.parameters():
-            parameter.zero_()
-    obs, act = rng["obs"].normal(4000, 2), rng["act"].normal(4000, 1)
-    shares = guide.gradient_shares(weights, obs, act, rng["shares"], parts=5)
-    lengths = SIGNAL.square().reshape(5, 200).mean(1).sqrt()
-    assert shares == pytest.approx((lengths / lengths.sum()).tolist(), abs=0.01)
-
-
-@pytest.mark.parametrize("jacobian", [True, False])
-def test_measured_shares_can_be_drawn_by(jacobian: bool) -> None:  # noqa: FBT001
-    guide = DiffusionGuide(width=8, jacobian=jacobian, t_low=50, t_high=950)
-    dims, rng = Dims(2, 1), Rng([0, 1])
-    weights = guide.init(dims, rng["init"])
-    obs, act = rng["obs"].normal(64, 2), rng["act"].normal(64, 1)
-    shares = guide.gradient_shares(weights, obs, act, rng["shares"], parts=6)
-    assert len(shares) == 6
-    assert sum(shares) == pytest.approx(1)
-    assert min(shares) > 0
-    t, _ = replace(guide, t_sampling="importance", t_shares=shares).draw(64, dims, rng["guide"])
-    assert t.min() >= 50
-    assert t.max() < 950
+def test_settings_with_importance_sampling_are_read_with_a_warning() -> None:
+    values = {**to_dict(DiffusionGuide(draws=3)), "t_shares": None}
+    assert from_dict(GUIDES, values) == DiffusionGuide(draws=3)
+    values |= {"t_sampling": "importance", "t_shares": [0.5, 0.5]}
+    with pytest.warns(DiffcloneWarning, match="no longer has.*weights are not affected"):
+        assert from_dict(GUIDES, values) == DiffusionGuide(draws=3, t_sampling="stratified")
+    assert (
+        complete_settings("guide", json.dumps(values)) is None
+    )  # its Records are not taken for those of stratified draws
+    with pytest.raises(InvalidSettings, match="t_sampling must be one of uniform, antithetic, stratified"):
+        DiffusionGuide(t_sampling="importance")  # pyright: ignore[reportArgumentType]
 
 
 def test_the_score_error_is_the_error_with_a_shorter_gradient() -> None:
     diffusion, rng = make_diffusion(3, 10, members=2), random()
     x, eps = rng["x"].normal(4, 3).requires_grad_(), rng["eps"].normal(4, 3)
     t = torch.tensor([[0, 3, 6, 9], [9, 2, 1, 0]])
-    score = diffusion.score_error(x, t, eps)
-    assert torch.allclose(score, diffusion.error(x, t, eps), rtol=1e-12)
+    score = diffusion.score_distillation_error(x, t, eps)
+    assert torch.allclose(score, diffusion.denoising_error(x, t, eps), rtol=1e-12)
     (gradient,) = torch.autograd.grad(score.sum(), x)
     signal = diffusion.signal[t][..., None]
-    eps_hat = diffusion.denoiser(diffusion.noised(x, t, eps), t)
+    eps_hat = diffusion.denoiser(diffusion.add_noise(x, t, eps), t)
     assert torch.allclose(gradient, signal * (eps_hat - eps) * 2 / 3, rtol=1e-10)
-    (whole,) = torch.autograd.grad(diffusion.error(x, t, eps).sum(), x)
+    (whole,) = torch.autograd.grad(diffusion.denoising_error(x, t, eps).sum(), x)
     assert not torch.allclose(gradient, whole, rtol=0.01)
 
 

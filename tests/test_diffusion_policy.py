@@ -116,13 +116,13 @@ def test_samples_stay_in_the_experts_range() -> None:
 def test_calls_are_counted(settings: dict[str, Any], calls: int, monkeypatch: pytest.MonkeyPatch) -> None:
     method = DiffusionPolicy(width=4, depth=1, steps=30, **settings)
     weights, counted = method.init(Dims(1, 1), Rng([0])), list[int]()
-    through = Denoiser.through
+    denoise = Denoiser.denoise
 
     def watched(self: Denoiser, x: Tensor, embedded: list[Tensor]) -> Tensor:
         counted.append(1)
-        return through(self, x, embedded)
+        return denoise(self, x, embedded)
 
-    monkeypatch.setattr(Denoiser, "through", watched)
+    monkeypatch.setattr(Denoiser, "denoise", watched)
     assert method.act(weights, torch.zeros(1, 2, 1), Rng([0])).shape == (1, 2, 1)
     assert len(counted) == calls
 

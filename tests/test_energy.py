@@ -87,23 +87,23 @@ def test_info_nce_is_a_cross_entropy() -> None:
 # The energy.
 
 
-def test_energies_of_several_actions_are_those_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_energies_of_several_actions_are_those_energies(monkeypatch: pytest.MonkeyPatch) -> None:
     dims, rng = Dims(3, 2), Rng([0, 1], dtype=torch.float64)
     energy = EnergyGuide(width=8, depth=2).init(dims, rng["init"])
     obs, acts = rng["obs"].normal(5, 3), rng["act"].normal(5, 4, 2)
-    together = energy.of_each(obs, acts)
+    together = energy.energies(obs, acts)
     assert together.shape == (2, 5, 4)
     for k in range(4):
         assert torch.allclose(together[..., k], energy(obs, acts[..., k, :]), rtol=1e-12)
     monkeypatch.setattr(diffclone.nn.energy, "ROWS", 8)  # two states at a time
     with torch.no_grad():
-        assert torch.allclose(energy.of_each(obs, acts), together, rtol=1e-12)
+        assert torch.allclose(energy.energies(obs, acts), together, rtol=1e-12)
 
 
 @pytest.mark.parametrize("box", [((-1.0, 2.0), (3.0, 2.5)), None])
 def test_actions_anywhere_fill_the_box(box: Any) -> None:
     energy = EnergyGuide(width=2, depth=1).init(Dims(1, 2, box), Rng([0, 1])["init"])
-    acts = energy.anywhere(Rng([0, 1])["anywhere"], 50, 100)
+    acts = energy.sample_box(Rng([0, 1])["anywhere"], 50, 100)
     assert acts.shape == (2, 50, 100, 2)
     low, high = (torch.tensor(edge) for edge in box or ((-2.0, -2.0), (2.0, 2.0)))
     flat = acts.flatten(0, 2)
@@ -117,14 +117,14 @@ def test_actions_anywhere_fill_the_box(box: Any) -> None:
 def test_the_slope_of_a_bowl() -> None:
     energy = bowl(3.0)
     acts = torch.tensor([[[[1.0], [-1.0]], [[0.5], [2.0]]]], dtype=torch.float64)
-    found = energy.slope(rows(0.0, 1.0), acts, differentiable=True)
+    found = energy.gradient(rows(0.0, 1.0), acts, differentiable=True)
     # 2 k (a − s).
     assert found.flatten().tolist() == [6.0, -6.0, -3.0, 6.0]
     found[0, 0, 0].sum().backward()
     parameter = next(energy.parameters())
     assert parameter.grad is not None
     assert parameter.grad.item() == 2.0
-    assert not energy.slope(rows(0.0, 1.0), acts).requires_grad
+    assert not energy.gradient(rows(0.0, 1.0), acts).requires_grad
 
 
 # Langevin's walk.
@@ -151,7 +151,7 @@ def test_a_walk_descends_and_stays_in_the_box() -> None:
     energy, rng = bowl(5.0, half=2.0, size=2), Rng([0, 1], dtype=torch.float64)
     inside, outside = torch.tensor([1.0, -0.5]).double(), torch.tensor([5.0, -0.5]).double()
     obs = torch.stack([inside, outside]).expand(2, 2, 2)
-    start = energy.anywhere(rng["start"], 2, 30)
+    start = energy.sample_box(rng["start"], 2, 30)
     end = Langevin(steps=100).walk(energy, obs, start, rng["walk"])
     assert end.shape == start.shape
     assert (start[:, 0] - inside).abs().max() > 2

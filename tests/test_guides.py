@@ -15,7 +15,8 @@ from diffclone.guides.vae import Autoencoder
 from diffclone.model import Batch, Dims
 from diffclone.nn import MLP
 from diffclone.rng import Rng
-from diffclone.training.step import Dataset, Part, Updates
+from diffclone.training.learner import Learner
+from diffclone.training.step import Dataset, Updates
 
 LOG_2 = math.log(2)
 
@@ -163,8 +164,8 @@ def trained(coefficient: float, updates: int, lr: float = 1e-2) -> tuple[Tensor,
     training = Training(updates, batch=8, lr=lr)
     method = DBC(training=training, network=Network(4, 1), coefficient=coefficient, guide=guide, gate="none")
     dims, x = Dims(1, 1), Rng([5])["x"].normal(20, 1)[0]
-    policy = Part(method, method.init(dims, Rng([0, 1])["policy"]), updates)
-    beside = Part(guide, guide.init(dims, Rng([0, 1])["guide"]), updates)
+    policy = Learner(method, method.init(dims, Rng([0, 1])["policy"]), updates)
+    beside = Learner(guide, guide.init(dims, Rng([0, 1])["guide"]), updates)
     Updates(policy, {"guide": beside}, {}, Dataset(x, x.sin()), Rng([0, 1], path="policy")).run(updates)
     return policy.matrix, beside.matrix
 
@@ -179,7 +180,7 @@ def test_the_policys_loss_does_not_move_the_discriminator() -> None:
 def test_the_discriminators_loss_does_not_move_the_policy() -> None:
     method = BC(training=Training(20, batch=8, lr=1e-2), network=Network(4, 1))
     x = Rng([5])["x"].normal(20, 1)[0]
-    alone = Part(method, method.init(Dims(1, 1), Rng([0, 1])["policy"]), 20)
+    alone = Learner(method, method.init(Dims(1, 1), Rng([0, 1])["policy"]), 20)
     Updates(alone, {}, {}, Dataset(x, x.sin()), Rng([0, 1], path="policy")).run(20)
     policy, discriminator = trained(0.0, 20)
     assert torch.equal(policy, alone.matrix)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from diffclone import BC, Demonstrations, Network, Training, fit
 from diffclone.errors import InvalidSettings
 from diffclone.methods import IBC, IBCLangevin
-from diffclone.methods.ibc import lowest, resampled
+from diffclone.methods.ibc import lowest, resample
 from diffclone.model import Batch, Dims, Method
 from diffclone.nn.energy import Energy, Langevin
 from diffclone.rng import Rng
@@ -31,13 +31,13 @@ def test_resampling_by_hand() -> None:
     acts = torch.tensor([[[[10.0], [20.0], [30.0]]]])
     u = torch.tensor([[[0.1, 0.21, 0.69, 0.71, 0.9999999]]])
     p = torch.tensor([[[0.2, 0.5, 0.3]]])
-    assert resampled(acts, p, u).flatten().tolist() == [10, 20, 20, 30, 30]
+    assert resample(acts, p, u).flatten().tolist() == [10, 20, 20, 30, 30]
 
 
 def test_resampling_draws_by_p_and_stays_with_its_state() -> None:
     p = torch.tensor([[[0.2, 0.5, 0.3], [0.7, 0.0, 0.3]], [[0.0, 0.0, 1.0], [0.25, 0.5, 0.25]]])
     acts = torch.arange(12.0).reshape(2, 2, 3, 1).repeat_interleave(2, -1)
-    drawn = resampled(acts, p, Rng([0, 1])["resample"].uniform(2, 20_000))
+    drawn = resample(acts, p, Rng([0, 1])["resample"].uniform(2, 20_000))
     assert drawn.shape == (2, 2, 20_000, 2)
     assert torch.equal(drawn[..., 0], drawn[..., 1])  # an action is drawn whole
     for member in range(2):
@@ -73,7 +73,7 @@ def test_the_search_ends_near_the_lowest_energy() -> None:
 def test_one_look_takes_the_best_of_all_it_sees_and_draws_nothing() -> None:
     energy, obs = bowl(0.01, size=2), torch.tensor([[[0.5, -1.0], [1.0, 0.0]]]).double()
     act = IBC(iterations=1, samples=300).act(energy, obs, random()["act"])
-    seen = energy.anywhere(random()["act"]["start"], 2, 300)
+    seen = energy.sample_box(random()["act"]["start"], 2, 300)
     nearest = (seen - obs[..., None, :]).norm(dim=-1).min(-1).values
     # The bowl is so flat that a draw by p would be anywhere.
     assert torch.equal((act - obs).norm(dim=-1), nearest)
@@ -155,7 +155,7 @@ def test_the_slope_is_punished_at_the_experts_action_and_at_every_counter_exampl
     # In a bowl of k = 1 and half-width 2 the slope in half-widths is 4 |a − s|.
     energy, method = bowl(1.0), IBCLangevin(counter_examples=3, margin=0.0, training_walk=STILL)
     acts = torch.tensor([[[[0.5], [1.0], [0.0], [-1.0]]]], dtype=torch.float64)
-    assert method.steepness(energy, rows(0.0), acts).item() == pytest.approx((2**2 + 4**2 + 0 + 4**2) / 4)
+    assert method.gradient_penalty(energy, rows(0.0), acts).item() == pytest.approx((2**2 + 4**2 + 0 + 4**2) / 4)
     losses = method.loss(energy, Batch(rows(0.0), rows(0.5)), random(), {})
     counter = -2 + 4 * random()["counter"].uniform(1, 3)
     squares = [4.0, *(16 * counter.square()).flatten().tolist()]
@@ -173,7 +173,7 @@ def test_walks_end_near_the_lowest_energy() -> None:
 def test_the_best_walk_is_taken() -> None:
     still = IBCLangevin(walks=200, walk=STILL, last_walk=STILL)
     act = still.act(bowl(0.01), rows(0.5, 1.0), random()["act"])
-    seen = bowl(0.01).anywhere(random()["act"]["start"], 2, 200)
+    seen = bowl(0.01).sample_box(random()["act"]["start"], 2, 200)
     nearest = (seen - rows(0.5, 1.0)[..., None, :]).abs().amin((-2, -1))
     assert torch.allclose((act - rows(0.5, 1.0)).abs().squeeze(-1), nearest, atol=1e-6)
 

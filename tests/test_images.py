@@ -18,7 +18,7 @@ from diffclone.methods import METHODS
 from diffclone.model import Batch, Dims, Method
 from diffclone.nn import MLP, Network, policy_net
 from diffclone.nn.encoder import Encoder
-from diffclone.nn.images import LAYERS, Convolution, PictureNet, pool
+from diffclone.nn.images import LAYERS, ConvNet, Convolution, pool
 from diffclone.rng import Rng
 from diffclone.settings import from_dict, to_dict
 from diffclone.training import Progress
@@ -78,7 +78,7 @@ def test_a_convolution_is_torchs_own_member_by_member() -> None:
 
 
 def test_the_whole_network_is_three_convolutions_and_an_mlp() -> None:
-    net = PictureNet(IMAGE, 3, NETWORK, double(0, 1))
+    net = ConvNet(IMAGE, 3, NETWORK, double(0, 1))
     x = double(2, 3)["x"].normal(6, SIZE)
     found = net(x)
     assert found.shape == (2, 6, 3)
@@ -93,7 +93,7 @@ def test_the_whole_network_is_three_convolutions_and_an_mlp() -> None:
 
 
 def test_a_picture_shared_by_all_members_is_seen_by_each() -> None:
-    net = PictureNet(IMAGE, 3, NETWORK, double(0, 1))
+    net = ConvNet(IMAGE, 3, NETWORK, double(0, 1))
     x = double(2)["x"].normal(4, SIZE)
     assert torch.equal(net(x), net(x.expand(2, -1, -1)))
     assert torch.equal(net(x[0]), net(x))
@@ -111,7 +111,7 @@ def test_the_gradient_of_a_convolution_is_that_of_its_difference_quotient() -> N
 
 
 def test_a_members_gradient_is_its_own() -> None:
-    net = PictureNet(IMAGE, 3, NETWORK, double(0, 1))
+    net = ConvNet(IMAGE, 3, NETWORK, double(0, 1))
     net(double(2, 3)["x"].normal(4, SIZE))[0].square().sum().backward()
     for parameter in net.parameters():
         assert parameter.grad is not None
@@ -122,7 +122,7 @@ def test_a_members_gradient_is_its_own() -> None:
 def test_a_member_that_is_nan_leaves_the_others() -> None:
     x, found = double(2, 3)["x"].normal(4, SIZE), list[list[Tensor]]()
     for poison in (1.0, float("nan")):
-        net = PictureNet(IMAGE, 3, NETWORK, double(0, 1))
+        net = ConvNet(IMAGE, 3, NETWORK, double(0, 1))
         for parameter in net.parameters():
             parameter.data[0] *= poison
         act = net(x)
@@ -149,8 +149,8 @@ def test_a_network_without_a_picture_is_plain() -> None:
         (lambda: Network(image=(0, 64, 64)), "at least 1, 36 and 36; it is"),
         (lambda: Encoder(network=NETWORK, pool=7), r"multiples of pool, .*\(2, 36, 40\), 7"),
         (lambda: Encoder(network=Network()), "needs network.image"),
-        (lambda: policy_net(7, 2, NETWORK, Rng([0])), r"has 7 numbers; a picture of 2 × 36 × 40 .* has 2880"),
-        (lambda: ENCODER.init(Dims(7, 2), Rng([0])), r"has 7 numbers; a picture of 2 × 36 × 40 .* has 2880"),
+        (lambda: policy_net(7, 2, NETWORK, Rng([0])), r"has 7 numbers; an image of 2 × 36 × 40 .* has 2880"),
+        (lambda: ENCODER.init(Dims(7, 2), Rng([0])), r"has 7 numbers; an image of 2 × 36 × 40 .* has 2880"),
     ],
 )
 def test_sizes_that_do_not_fit_are_named(make: Any, message: str) -> None:

@@ -24,7 +24,7 @@ LAYERS = [
     ["methods"],
     ["policy"],
     ["fit", "evaluation", "training.augmentation"],
-    ["deploy", "training.suggestion", "training.runs"],
+    ["deploy", "training.runs"],
     ["deploy.calibration"],
     ["experiments", "testing"],
     ["reports"],

@@ -37,9 +37,9 @@ def test_demonstrations_are_copied_once_and_no_more() -> None:
     assert 0.5 < float(answer.stdout) < 1.4  # less than 1 where memory of something before was free again
 
 
-@pytest.mark.parametrize("part", [1, 7, 10_000])
-def test_statistics_in_parts_are_the_statistics(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(normaliser, "PART", part)
+@pytest.mark.parametrize("chunk", [1, 7, 10_000])
+def test_statistics_by_chunks_are_the_statistics(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(normaliser, "CHUNK", chunk)
     values = np.random.default_rng(0).normal(5.0, 3.0, (101, 3)).astype(np.float32)
     demos = Demonstrations.from_arrays(values, values[:, :1], episode_ends=[101])
     found = Normaliser.from_demonstrations(demos)

@@ -85,7 +85,7 @@ def test_both_is_the_denoising_error_and_the_mean_of_its_parts() -> None:
     for row in range(7):
         x = torch.cat([s[row], a[row]]).expand(1, len(t), -1)
         with torch.no_grad():
-            error = MONITOR.weights.error(x, t[None], eps[None]).mean()
+            error = MONITOR.weights.denoising_error(x, t[None], eps[None]).mean()
         assert score.both[row] == pytest.approx(float(error), rel=1e-4)
     np.testing.assert_allclose(score.both, (OBS * score.state + ACT * score.action) / (OBS + ACT))
 

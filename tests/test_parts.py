@@ -201,7 +201,7 @@ def test_a_guide_trained_alongside_may_receive_features() -> None:
 
 
 def test_a_policys_guide_prefers_the_experts_pairs_and_repeats_itself() -> None:
-    method = replace(GUIDED, guide=replace(GUIDE, training=replace(BRIEF, updates=1500), draws=8))
+    method = replace(GUIDED, guide=replace(GUIDE, training=replace(BRIEF, updates=400), draws=8))
     guide = fit(method, DEMOS, device="cpu").guide
     assert guide is not None
     assert guide.guide == method.guide

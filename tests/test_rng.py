@@ -86,22 +86,22 @@ def test_a_block_of_updates_gives_the_numbers_of_single_updates() -> None:
         single.clock.start(torch.tensor(update), 1)
         for a, b in zip(draw_all(block), draw_all(single), strict=True):
             assert torch.equal(a, b)
-        block.clock.tick()
+        block.clock.advance()
 
 
-def test_a_tape_replays_the_draws_of_an_update() -> None:
-    def second_update(*, with_tape: bool) -> list[Tensor]:
+def test_predrawn_numbers_are_those_of_the_update() -> None:
+    def second_update(*, predrawn: bool) -> list[Tensor]:
         rng = Rng([0, 1])
         rng.clock.start(torch.tensor(0), 2)
         draw_all(rng)
-        rng.clock.tick()
-        rng.clock.tape = rng.clock.draws() if with_tape else None
+        rng.clock.advance()
+        rng.clock.predrawn = rng.clock.current_draws() if predrawn else None
         drawn = draw_all(rng)
-        assert not rng.clock.tape
+        assert not rng.clock.predrawn
         return drawn
 
-    for taped, drawn in zip(second_update(with_tape=True), second_update(with_tape=False), strict=True):
-        assert torch.equal(taped, drawn)
+    for given, drawn in zip(second_update(predrawn=True), second_update(predrawn=False), strict=True):
+        assert torch.equal(given, drawn)
 
 
 def test_a_clock_can_be_shared() -> None:

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -120,11 +120,14 @@ def test_a_class_that_was_registered_later_is_found(monkeypatch: pytest.MonkeyPa
 
 @dataclass(frozen=True)
 class Smaller:
-    removed_fields: ClassVar[Mapping[str, Any]] = {"gone": None}
     size: int = 1
 
+    @staticmethod
+    def upgrade_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if (name, value) != ("gone", None)}
 
-def test_a_removed_field_is_read_if_it_was_not_used() -> None:
+
+def test_a_class_may_upgrade_settings_of_older_files() -> None:
     assert from_dict(Smaller, {"size": 2, "gone": None}) == Smaller(2)
     with pytest.raises(InvalidSettings, match="Smaller has no gone; it has size"):
         from_dict(Smaller, {"gone": 3})

@@ -1,5 +1,6 @@
 """Members shared out over cores are the same members."""
 
+import threading
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from diffclone.guides import GANGuide
 from diffclone.methods import DiffusionPolicy
 from diffclone.model import Method
 from diffclone.training import Progress
-from diffclone.training.shares import cuts
+from diffclone.training.shares import split_members
 
 X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
 DEMOS = Demonstrations.from_arrays(X, np.sin(3 * X[:, :1]), episode_ends=[100, 200])
@@ -56,8 +57,8 @@ def trained(
 
 
 @pytest.mark.parametrize(("members", "shares"), [(1, 1), (3, 2), (24, 7), (5, 5)])
-def test_cuts_hold_every_member_once_and_are_even(members: int, shares: int) -> None:
-    found = [list(range(members))[cut] for cut in cuts(members, shares)]
+def test_shares_hold_every_member_once_and_are_even(members: int, shares: int) -> None:
+    found = [list(range(members))[cut] for cut in split_members(members, shares)]
     assert [member for share in found for member in share] == list(range(members))
     assert max(map(len, found)) - min(map(len, found)) <= 1
     assert len(found) == shares
@@ -115,12 +116,12 @@ def test_a_fault_in_one_share_reaches_the_caller(monkeypatch: pytest.MonkeyPatch
 def test_progress_says_how_many_cores_work() -> None:
     seen: list[Progress] = []
     trained(METHODS["bc"], 2, progress=seen.append)
-    assert {now.how for now in seen} == {"2 cores"}
+    assert {now.execution for now in seen} == {"2 cores"}
     assert {now.members for now in seen} == {3}
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bfloat16"])
-def test_less_precise_products_learn_the_same_and_are_kept_apart(precision: Any, tmp_path: Path) -> None:
+def test_tf32_and_bfloat16_reach_the_same_loss_with_guides_of_their_own(precision: Any, tmp_path: Path) -> None:
     def last_loss(**options: Any) -> float:
         seen: list[Progress] = []
         fit_with_options(GUIDED, DEMOS, FitOptions(device="cpu", cache=tmp_path, **options), seen.append)
@@ -129,4 +130,18 @@ def test_less_precise_products_learn_the_same_and_are_kept_apart(precision: Any,
 
     full = last_loss()
     assert last_loss(precision=precision) == pytest.approx(full, rel=0.05)
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_threads_do_not_change_the_precision_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    callers: list[threading.Thread] = []
+    change = torch.set_float32_matmul_precision
+
+    def record(precision: str) -> None:
+        callers.append(threading.current_thread())
+        change(precision)
+
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", record)
+    trained(GUIDED, 2, precision="tf32")
+    assert set(callers) == {threading.current_thread()}
     assert torch.get_float32_matmul_precision() == "highest"

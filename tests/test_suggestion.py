@@ -1,18 +1,23 @@
+import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from diffclone import BC, DBC, Demonstrations, DiffusionPolicy
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, DiffusionPolicy, Method, Network, Training, fit
+from diffclone.cli.train import TrainOptions, choose_method
 from diffclone.errors import InvalidSettings
 from diffclone.methods import METHODS
 from diffclone.training import Progress
 from diffclone.training.overfitting import Overfitting
 from diffclone.training.suggestion import suggest, suggested_updates, suggested_width
+from own_models import Robust
 
 
 def blank(steps: int, obs: int, act: int, **meta: Any) -> Demonstrations:
-    rows = np.zeros((steps, obs), dtype=np.uint8 if meta.pop("pictures", False) else np.float32)
+    rows = np.zeros((steps, obs), dtype=np.uint8 if meta.pop("images", False) else np.float32)
     return Demonstrations.from_arrays(rows, np.zeros((steps, act)), episode_ends=[steps], meta=meta)
 
 
@@ -28,8 +33,8 @@ def test_widths_follow_the_problem() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_gets_a_size_and_a_schedule(name: str) -> None:
-    small = suggest(METHODS[name](), name, blank(12_800, 6, 2))
-    large = suggest(METHODS[name](), name, blank(25_600, 60, 20))
+    small = suggest(METHODS[name](), blank(12_800, 6, 2))
+    large = suggest(METHODS[name](), blank(25_600, 60, 20))
     assert small.training.updates >= 15_000
     assert large.training.updates == 2 * small.training.updates
     assert large != small
@@ -37,22 +42,61 @@ def test_every_method_gets_a_size_and_a_schedule(name: str) -> None:
 
 def test_a_guide_learns_for_longer_and_a_diffusion_policy_for_longer_still() -> None:
     demos = blank(12_800, 6, 2)
-    dbc = suggest(DBC(), "dbc", demos)
-    assert isinstance(dbc, DBC)
+    dbc = suggest(DBC(), demos)
     assert (dbc.training.updates, dbc.guide.training.updates) == (15_000, 30_000)
     assert dbc.coefficient == "auto"
-    assert suggest(DiffusionPolicy(), "diffusion-policy", demos).training.updates == 75_000
+    assert suggest(DiffusionPolicy(), demos).training.updates == 75_000
 
 
-def test_pictures_need_their_sides() -> None:
-    with pytest.raises(InvalidSettings, match=r"pictures of 8192 bytes whose sides are not known"):
-        suggest(BC(), "bc", blank(200, 8192, 3, pictures=True))
-    known = blank(200, 8192, 3, pictures=True, image=[2, 64, 64])
-    dbc = suggest(DBC(), "dbc", known)
-    assert isinstance(dbc, DBC)
+def test_images_need_their_sides() -> None:
+    with pytest.raises(InvalidSettings, match=r"images of 8192 bytes with unknown sides"):
+        suggest(BC(), blank(200, 8192, 3, images=True))
+    known = blank(200, 8192, 3, images=True, image=[2, 64, 64])
+    dbc = suggest(DBC(), known)
     assert dbc.network.image == (2, 64, 64)
     assert dbc.encoder is not None
     assert dbc.encoder.image == (2, 64, 64)
+
+
+def test_values_that_are_set_are_kept_even_if_they_equal_the_default() -> None:
+    demos = blank(12_800, 60, 20)
+    default = DBC()
+    set_by_hand = DBC(
+        training=Training(updates=20_000, lr=5e-4, eps=1e-12),
+        network=Network(),
+        guide=DiffusionGuide(training=Training(updates=40_000, lr=5e-4), width=128),
+    )
+    assert set_by_hand == default
+    assert suggest(set_by_hand, demos) == set_by_hand
+    suggested = suggest(replace(default, coefficient=3.0), demos)
+    assert isinstance(suggested.guide, DiffusionGuide)
+    assert suggested.network.width == suggested.guide.width == 1024
+    assert suggested.coefficient == 3.0
+    partly = suggest(DBC(guide=DiffusionGuide(width=128)), demos)
+    assert partly.guide == DiffusionGuide(width=128, training=suggested.guide.training)
+    assert partly.network == suggested.network
+
+
+def test_fit_and_the_command_line_choose_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[Method[Any]] = []
+
+    def stop(method: Method[Any], *others: Any) -> Any:
+        chosen.append(method)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["diffclone.fit"], "fit_with_options", stop)
+    demos = blank(12_800, 20, 3)
+    for name in METHODS:
+        with pytest.raises(KeyboardInterrupt):
+            fit(METHODS[name](), demos)
+        assert chosen.pop() == choose_method(TrainOptions(out=Path(), method=name), None, demos) != METHODS[name]()
+    with pytest.raises(KeyboardInterrupt):
+        fit(DBC(), demos, suggest=False)
+    assert chosen.pop() == DBC()
+
+
+def test_a_class_of_another_package_keeps_its_own_defaults() -> None:
+    assert suggest(Robust(), blank(12_800, 60, 20)).training is Robust().training
 
 
 def report(update: int, loss: float) -> Progress:
@@ -60,16 +104,16 @@ def report(update: int, loss: float) -> Progress:
 
 
 def test_overfitting_is_noticed_when_the_held_out_loss_rose_for_long() -> None:
-    watched = Overfitting()
-    assert watched.notice() is None
+    overfitting = Overfitting()
+    assert overfitting.message() is None
     for update, loss in ((20, 2.0), (40, 1.0), (60, 1.1), (100, 1.5)):
-        watched.see(report(update, loss))
-    assert "held_out/L_BC was lowest at update 40 (1.0000) and ended at 1.5000" in (watched.notice() or "")
+        overfitting.add(report(update, loss))
+    assert "held_out/L_BC was lowest at update 40 (1.0000) and ended at 1.5000" in (overfitting.message() or "")
 
 
 @pytest.mark.parametrize("losses", [(2.0, 1.5, 1.2, 1.0), (2.0, 1.0, 1.01, 1.02), (2.0, 1.8, 1.0, 1.2)])
 def test_a_loss_that_falls_or_levels_or_has_just_turned_is_no_overfitting(losses: tuple[float, ...]) -> None:
-    watched = Overfitting()
+    overfitting = Overfitting()
     for update, loss in zip((20, 40, 90, 100), losses, strict=True):
-        watched.see(report(update, loss))
-    assert watched.notice() is None
+        overfitting.add(report(update, loss))
+    assert overfitting.message() is None

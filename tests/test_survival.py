@@ -1,4 +1,4 @@
-"""Training that is killed, again and again, ends where training that was left alone ends: bit for bit."""
+"""Runs: a training that is killed and resumed ends with the same bits, and two trainings do not share a folder."""
 
 import json
 import os
@@ -14,8 +14,12 @@ import pytest
 import torch
 
 from conftest import Command
+from diffclone import BC, Demonstrations, Network, Training
+from diffclone.errors import InvalidFile
 from diffclone.files import read_tensors
+from diffclone.fit import FitOptions
 from diffclone.records import Record
+from diffclone.training.runs import train_run
 
 COMMAND = [
     "train",
@@ -57,7 +61,7 @@ def size(folder: Path) -> int:
 
 
 def train_with_kills(folder: Path, kills: int, rng: np.random.Generator) -> int:
-    """Kill it so many times, each a moment after it has got on a little; then let it end."""
+    """Kill the training `kills` times, each shortly after some progress; then let it finish."""
     done = 0
     while True:
         process, before = start(folder), size(folder)
@@ -70,7 +74,7 @@ def train_with_kills(folder: Path, kills: int, rng: np.random.Generator) -> int:
         time.sleep(rng.uniform(0, 0.15))
         process.send_signal(signal.SIGKILL)
         _, err = process.communicate(timeout=60)
-        if process.returncode == 0:  # it was quicker
+        if process.returncode == 0:  # it has finished
             return done
         assert process.returncode == -signal.SIGKILL, err.decode()
         done += 1
@@ -85,7 +89,7 @@ def left_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_training_goes_on_bit_for_bit(kills: int, left_alone: Path, tmp_path: Path) -> None:
+def test_a_killed_training_resumes_bit_for_bit(kills: int, left_alone: Path, tmp_path: Path) -> None:
     killed = train_with_kills(tmp_path / "killed", kills, np.random.default_rng(kills))
     assert killed >= min(kills, 3)
     for file in ("policy/model.safetensors", "parts/guide.safetensors"):
@@ -114,3 +118,30 @@ def test_a_run_resumes_after_its_last_line_was_cut_off(torn: str, diffclone: Com
     lines = [[{**json.loads(line), "seconds": 0} for line in m["metrics.jsonl"].splitlines()] for m in (before, after)]
     assert lines[0] == lines[1]
     assert [record.kind for record in Record.read_all(tmp_path / "run" / "records.jsonl")] == ["training"]
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from diffclone.training.runs import lock_folder
+with lock_folder(Path(sys.argv[1])):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_second_training_in_the_same_folder_is_refused_until_the_first_ends(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (40, 2))
+    demos = Demonstrations.from_arrays(x, x[:, :1], episode_ends=[40])
+    method, folder = BC(training=Training(updates=4), network=Network(width=4, depth=1)), tmp_path / "run"
+    first = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE)
+    assert first.stdout is not None
+    assert first.stdout.readline() == b"locked\n"
+    with pytest.raises(InvalidFile, match=rf"process {first.pid} is training in .*run\. Wait for it, or choose"):
+        train_run(folder, method, demos, FitOptions(device="cpu"))
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+    first.kill()  # its lock ends with it
+    first.communicate(timeout=60)
+    assert train_run(folder, method, demos, FitOptions(device="cpu")).finished
+    with pytest.raises(InvalidFile, match="holds another run"):
+        train_run(folder, method, demos, FitOptions(device="cpu", seeds=(1,)))

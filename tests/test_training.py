@@ -1,9 +1,14 @@
+import importlib.metadata
+import linecache
+import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -16,8 +21,9 @@ from diffclone.model import Dims, Method
 from diffclone.nn import MLP
 from diffclone.rng import Rng
 from diffclone.training import Progress
+from diffclone.training.learner import Learner
 from diffclone.training.members import Stack, from_matrix, to_matrix
-from diffclone.training.step import Dataset, Part, Updates
+from diffclone.training.step import Dataset, Updates
 
 X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
 DEMOS = Demonstrations.from_arrays(X, np.sin(3 * X[:, :1]), episode_ends=[100, 200])
@@ -78,16 +84,16 @@ def test_finished_training_is_not_done_again(tmp_path: Path) -> None:
 def test_an_interrupt_inside_an_update_does_not_spoil_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step, calls = Part.step, list[int]()
+    step, calls = Learner.step, list[int]()
 
-    def interrupted_step(self: Part, gradients: list[Tensor], place: int) -> None:
-        step(self, gradients, place)
+    def interrupted_step(self: Learner, gradients: list[Tensor], index: int) -> None:
+        step(self, gradients, index)
         calls.append(1)
         if len(calls) == 50:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Part, "step", interrupted_step)
+        patch.setattr(Learner, "step", interrupted_step)
         with pytest.raises(KeyboardInterrupt):
             weights(CLONING, checkpoints=tmp_path)
     assert torch.equal(weights(CLONING, checkpoints=tmp_path), weights(CLONING))
@@ -112,6 +118,52 @@ def test_a_checkpoint_of_another_training_is_refused(
     weights(CLONING, checkpoints=tmp_path)
     with pytest.raises(InvalidFile, match=message):
         fit(method, demos, seeds=seeds, device="cpu", checkpoints=tmp_path)
+
+
+OWN_GUIDE = """
+from dataclasses import dataclass
+from diffclone import Guide, Training
+from diffclone.model import Losses
+from diffclone.nn import Linear
+
+@dataclass(frozen=True)
+class Own(Guide):
+    training: Training = Training(updates=20, batch=16)
+
+    def init(self, dims, rng):
+        return Linear(dims.obs, dims.act, rng)
+
+    def loss(self, weights, batch, rng, parts):
+        return Losses(factor() * (weights(batch.obs) - batch.act).square().mean((-2, -1)))
+
+    def draw(self, batch, dims, rng):
+        return None
+
+    def cost(self, weights, obs, act, draw):
+        return (weights(obs) - act).square().mean(-1)
+
+def factor():
+    return 1.0
+"""
+
+
+def test_a_guide_whose_code_changed_is_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    path, found = tmp_path / "own_guide.py", list[set[str]]()
+    for source in (OWN_GUIDE, OWN_GUIDE, OWN_GUIDE.replace("return 1.0", "return 2.0")):
+        path.write_text(source)
+        linecache.clearcache()
+        sys.modules.pop("own_guide", None)
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        guide = importlib.import_module("own_guide").Own()
+        found.append(stages(replace(BRIEFLY, guide=guide), tmp_path / "cache"))
+    assert found == [{"guide", "policy"}, {"policy"}, {"guide", "policy"}]
+
+
+def test_a_guide_of_another_version_is_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages(BRIEFLY, tmp_path)
+    monkeypatch.setattr(importlib.metadata, "version", lambda package: "9.9.9")  # pyright: ignore[reportUnknownLambdaType]
+    assert stages(BRIEFLY, tmp_path) == {"guide", "policy"}
 
 
 BRIEF = replace(SHORT, updates=20)
@@ -149,18 +201,18 @@ def test_a_guide_of_other_demonstrations_is_not_used(tmp_path: Path) -> None:
     assert seen[0].stage == "guide"
 
 
-def make_part(training: Training, updates: int = 10) -> Part:
+def make_learner(training: Training, updates: int = 10) -> Learner:
     model = BC(training=training, network=NETWORK)
-    return Part(model, model.init(Dims(2, 1), Rng([0, 1])["init"]), updates)
+    return Learner(model, model.init(Dims(2, 1), Rng([0, 1])["init"]), updates)
 
 
 def test_gradients_are_clipped_by_member() -> None:
-    free, clipped = make_part(replace(SHORT, clip=None)), make_part(replace(SHORT, clip=0.5))
+    free, clipped = make_learner(replace(SHORT, clip=None)), make_learner(replace(SHORT, clip=0.5))
     obs = torch.ones(2, 3, 2)
 
-    def gradient(part: Part, scales: list[float]) -> Tensor:
-        total = part.net(obs).square().mean((-2, -1)) * torch.tensor(scales)
-        return part.clipped(part.gradients(total, keep_graph=False)).clone()
+    def gradient(learner: Learner, scales: list[float]) -> Tensor:
+        total = learner.net(obs).square().mean((-2, -1)) * torch.tensor(scales)
+        return learner.clip_gradients(learner.gradients(total, keep_graph=False)).clone()
 
     huge, usual = gradient(clipped, [1e8, 1e-3]), gradient(clipped, [1e-3, 1e-3])
     assert huge[0].norm().item() == pytest.approx(0.5, rel=1e-4)
@@ -171,30 +223,30 @@ def test_gradients_are_clipped_by_member() -> None:
 
 
 def test_the_first_step_of_adam_is_the_learning_rate() -> None:
-    part = make_part(replace(SHORT, lr=0.01, eps=1e-12))
-    before, gradient = part.matrix.clone(), torch.randn(part.matrix.shape)
-    part.plain_step([gradient], torch.tensor(0.01))
-    assert torch.allclose(before - part.matrix, 0.01 * gradient.sign(), atol=1e-6)
+    learner = make_learner(replace(SHORT, lr=0.01, eps=1e-12))
+    before, gradient = learner.matrix.clone(), torch.randn(learner.matrix.shape)
+    learner.plain_step([gradient], torch.tensor(0.01))
+    assert torch.allclose(before - learner.matrix, 0.01 * gradient.sign(), atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("decay", "last"), [("linear", 1e-3 * (1 - 9 / 10)), ("exponential", 1e-3 * 0.01**0.9), ("constant", 1e-3)]
 )
 def test_the_learning_rate_of_the_last_update(decay: Any, last: float) -> None:
-    part, rng = make_part(replace(SHORT, decay=decay)), Rng([0, 1], path="policy")
-    updates = Updates(part, {}, {}, Dataset(torch.ones(5, 2), torch.ones(5, 1)), rng)
+    learner, rng = make_learner(replace(SHORT, decay=decay)), Rng([0, 1], path="policy")
+    updates = Updates(learner, {}, {}, Dataset(torch.ones(5, 2), torch.ones(5, 1)), rng)
     updates.run(1)
-    assert part.rates.tolist() == pytest.approx([1e-3])
+    assert learner.learning_rates.tolist() == pytest.approx([1e-3])
     updates.run(9)
-    assert part.rates[-1].item() == pytest.approx(last)
+    assert learner.learning_rates[-1].item() == pytest.approx(last)
     assert int(updates.done) == 10
 
 
 @pytest.mark.parametrize("remains", [0.01, 0.25, 1.0])
 def test_an_exponential_decay_falls_by_one_factor_to_what_remains(remains: float) -> None:
-    part = make_part(replace(SHORT, decay="exponential", remains=remains))
-    part.schedule(torch.tensor(0), 11)
-    rates = part.rates.tolist()
+    learner = make_learner(replace(SHORT, decay="exponential", remains=remains))
+    learner.set_learning_rates(torch.tensor(0), 11)
+    rates = learner.learning_rates.tolist()
     assert rates[0] == pytest.approx(1e-3)
     assert rates[5] == pytest.approx(1e-3 * remains**0.5)
     assert rates[10] == pytest.approx(1e-3 * remains)  # which the update after the last one would have
@@ -208,17 +260,27 @@ def test_a_decay_that_cannot_be_is_refused(remains: float) -> None:
 
 
 def test_the_average_of_three_updates_by_hand() -> None:
-    part = make_part(replace(SHORT, ema=0.75, decay="constant"))
-    by_hand, start = part.matrix.clone(), part.matrix.clone()
-    part.schedule(torch.tensor(0), 3)
-    for place in range(3):
-        part.step([torch.ones_like(part.matrix)], place)
-        by_hand = 0.75 * by_hand + 0.25 * part.matrix
-    raw = part.matrix.clone()
-    average = to_matrix(part.result())
+    learner = make_learner(replace(SHORT, ema=0.22, decay="constant"))
+    by_hand, start = learner.matrix.clone(), learner.matrix.clone()
+    learner.set_learning_rates(torch.tensor(0), 3)
+    for index, decay in enumerate((2 / 11, 0.22, 0.22)):  # the second would be 3 / 12
+        learner.step([torch.ones_like(learner.matrix)], index)
+        by_hand = decay * by_hand + (1 - decay) * learner.matrix
+    raw, average = learner.matrix, learner.result
     assert torch.allclose(average, by_hand, atol=1e-7)
     # The weights fall steadily, so their average lags behind them.
     assert torch.all((raw < average) & (average < start))
+
+
+def test_an_average_does_not_stay_at_the_initial_weights() -> None:
+    training = replace(SHORT, updates=300, lr=1e-2)
+    averaged, plain, start = (
+        weights(replace(CLONING, training=replace(training, **changes)))
+        for changes in ({"ema": 0.9999}, {}, {"updates": 1})
+    )
+    moved = (plain - start).norm()
+    assert (averaged - start).norm() > 0.8 * moved  # without a warm-up 3 % of the way
+    assert (averaged - plain).norm() < 0.5 * moved
 
 
 def test_a_result_with_an_average_is_not_the_last_weights() -> None:
@@ -240,9 +302,9 @@ def test_progress_counts_up_with_one_loss_a_member() -> None:
 
 
 def test_reported_losses_are_means_since_the_last_report() -> None:
-    part, rng = make_part(replace(SHORT, lr=1e-30)), Rng([0, 1], path="policy")
-    updates = Updates(part, {}, {}, Dataset(torch.ones(5, 2), torch.ones(5, 1)), rng)
-    loss = (part.net(torch.ones(2, 1, 2)) - 1).square().mean((-2, -1)).double()
+    learner, rng = make_learner(replace(SHORT, lr=1e-30)), Rng([0, 1], path="policy")
+    updates = Updates(learner, {}, {}, Dataset(torch.ones(5, 2), torch.ones(5, 1)), rng)
+    loss = (learner.net(torch.ones(2, 1, 2)) - 1).square().mean((-2, -1)).double()
     for count in (3, 40):
         assert torch.allclose(updates.run(count)["loss"], loss, rtol=1e-5)
 
@@ -252,14 +314,17 @@ def test_reported_losses_are_means_since_the_last_report() -> None:
     [
         ((0, 0), None, r"seeds must be different, and at least one; they are \[0, 0\]"),
         ((), None, r"seeds must be different, and at least one"),
-        ((0,), {"gate": [1.0]}, r"DBC cannot vary in 'gate' .*can vary: coefficient, imitation"),
+        ((0,), {"gate": [1.0]}, r"DBC cannot vary in 'gate'; fields that can vary: coefficient, imitation"),
         ((0,), {"coefficent": [1.0]}, r"cannot vary in 'coefficent'"),
-        ((0,), {"coefficient": []}, r"at least one value"),
+        ((0,), {"coefficient": []}, r"coefficient must vary over a list of numbers, at least one; it is \[\]"),
+        ((0,), {"coefficient": ["auto", 1]}, r"coefficient must vary over a list of numbers.* it is \['auto', 1\]"),
+        ((0,), {"coefficient": 3.0}, r"coefficient must vary over a list of numbers.* it is 3.0"),
     ],
 )
 def test_a_stack_that_cannot_be_is_refused(
-    seeds: tuple[int, ...], vary: dict[str, list[float]] | None, message: str
+    seeds: tuple[int, ...], vary: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users have no type checks
     with pytest.raises(InvalidSettings, match=message):
         fit(GUIDED, DEMOS, seeds=seeds, vary=vary, device="cpu")
 
@@ -272,10 +337,10 @@ def test_members_are_all_combinations_seeds_first() -> None:
         {"seed": 7, "coefficient": 2.0},
         {"seed": 8, "coefficient": 2.0},
     ]
-    spread = stack.spread(GUIDED, torch.device("cpu"), torch.float32)
-    assert isinstance(spread.coefficient, Tensor)
-    assert spread.coefficient.tolist() == [1, 1, 2, 2]
-    assert spread.imitation == 1.0
+    expanded = stack.expand_fields(GUIDED, torch.device("cpu"), torch.float32)
+    assert isinstance(expanded.coefficient, Tensor)
+    assert expanded.coefficient.tolist() == [1, 1, 2, 2]
+    assert expanded.imitation == 1.0
 
 
 def test_a_matrix_holds_a_nets_weights() -> None:

@@ -14,7 +14,7 @@ from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidSettings
 from diffclone.model import Method
 from diffclone.policy import Policy
 from diffclone.settings import to_dict
-from diffclone.training import Precision, Progress, Stack, train
+from diffclone.training import Precision, Progress, Stack, suggestion, train
 from diffclone.training.checkpoint import GuideCache
 from diffclone.training.guide import TrainedGuide
 from diffclone.training.loop import Trained
@@ -75,9 +75,12 @@ def fit(
     held_out: Demonstrations | None = None,
     checkpoints: str | Path | None = None,
     cache: str | Path | None = None,
+    suggest: bool = True,
     progress: OnProgress = lambda progress: None,
 ) -> Policy:
     """Train one member per seed (and per combination of `vary`), all at once.
+
+    Sizes and schedules that `method` does not set are chosen for the demonstrations, as `diffclone train` does.
 
     Args:
         method: the method to train, with its settings: `BC()`, `DBC(coefficient=10.0)`, …
@@ -89,6 +92,8 @@ def fit(
         held_out: demonstrations that are not trained on; losses on them are reported next to the training losses.
         checkpoints: a folder to write the state of training to, and to resume from.
         cache: a folder of trained guides, searched before a guide is trained.
+        suggest: whether to choose the sizes and schedules that `method` leaves at their defaults
+            (`diffclone.training.suggestion`); if not, the defaults of the classes are used. Values you set always stay.
         progress: called a few hundred times with the state of training.
     """
     options = FitOptions(
@@ -100,6 +105,7 @@ def fit(
         checkpoints=checkpoints,
         cache=cache,
     )
+    method = suggestion.suggest(method, demos) if suggest else method
     policy = fit_with_options(method, demos, options, progress).policy
     if policy.diverged:
         names = "; ".join(", ".join(f"{k} {v:g}" for k, v in policy.members[m].items()) for m in policy.diverged)
@@ -118,7 +124,7 @@ def fit_with_options(
     options: FitOptions,
     progress: OnProgress = lambda progress: None,
 ) -> Fitted:
-    """Do what `fit` does, without a warning; also return the weights of the parts and the time taken."""
+    """Train a method with exactly these settings; also return the weights of the parts and the time taken."""
     begun = time.monotonic()
     check_options(method, options)
     normaliser, session = open_session(method, demos, options)
@@ -177,7 +183,7 @@ def open_session(method: Method[Any], demos: Demonstrations, options: FitOptions
         held_out=None if held_out is None else normalise_demonstrations(held_out, normaliser, device, options.dtype),
         checkpoint_seconds=options.checkpoint_seconds,
         precision=precision,
-        about=session.about if precision == "float32" else {**session.about, "precision": precision},
+        data_identity={**session.data_identity, **({} if precision == "float32" else {"precision": precision})},
         guide_seed=options.guide_seed,
     )
 

@@ -1,10 +1,10 @@
-"""What everything learnable is: a frozen value of settings that can make weights and say how wrong they are."""
+"""The base classes of everything that is trained: frozen settings that make weights and compute a loss."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, final
+from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, final
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from diffclone.rng import Rng
 from diffclone.shapes import Act, Costs, Obs, Scalars
 
 W = TypeVar("W", bound=nn.Module)
-"""The kind of weights a model has."""
+"""The class of a model's weights."""
 
 Normalisation = Literal["z-score", "none"]
 
@@ -25,25 +25,26 @@ Parts: TypeAlias = Mapping[str, nn.Module]
 @final
 @dataclass(frozen=True)
 class Training:
-    """How a model's weights are found."""
+    """How a model's weights are trained."""
 
     updates: int = 20_000
     """Gradient updates."""
     batch: int = 128
-    """Pairs an update, drawn with replacement."""
+    """Pairs per update, drawn with replacement."""
     lr: float = 1e-4
     """Adam's learning rate."""
     decay: Literal["linear", "exponential", "constant"] = "linear"
-    """How the learning rate falls over the updates: in a straight line to zero, by a constant factor to `remains` of
-    itself, or not at all."""
+    """How the learning rate decreases over the updates: linearly to zero, exponentially to `remains` of its initial
+    value, or not at all."""
     remains: float = 0.01
-    """What an exponential decay leaves of the learning rate."""
+    """The fraction of the learning rate that an exponential decay ends with."""
     clip: float | None = 0.5
     """Largest norm of a member's gradient; none for no limit."""
     eps: float = 1e-8
     """Adam's epsilon."""
     ema: float | None = None
-    """If set, the result is the moving average of the weights with this decay."""
+    """If set, the result is an exponential moving average of the weights. This is its decay, which starts lower and
+    grows over the first updates: after n updates it is at most (1 + n) / (10 + n)."""
 
     def __post_init__(self) -> None:
         if self.updates < 1 or self.batch < 1:
@@ -53,29 +54,29 @@ class Training:
         if not 0 < self.remains <= 1:
             raise InvalidSettings(f"remains must be above 0 and at most 1; it is {self.remains}.")
         if self.ema is not None and not 0 < self.ema < 1:
-            raise InvalidSettings(f"ema must lie between 0 and 1; it is {self.ema}.")
+            raise InvalidSettings(f"ema must be between 0 and 1; it is {self.ema}.")
 
 
 @final
 @dataclass(frozen=True)
 class Dims:
-    """Sizes of one pair, and where actions lie."""
+    """Sizes of observations and actions, and the bounds of the action search."""
 
     obs: int
     act: int
     box: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    """Lowest and highest normalised action that is worth a thought; none where nothing asks for it."""
+    """Lowest and highest normalised action that a method considers (`Normaliser.box`); None if no model uses it."""
 
     @property
     def action_box(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The box, or two standard deviations to each side."""
+        """The box; ±2 standard deviations if there is none."""
         return self.box or ((-2.0,) * self.act, (2.0,) * self.act)
 
 
 @final
 @dataclass(frozen=True)
 class Batch:
-    """Normalised pairs, and what the policy answers to them where a part trained alongside needs it."""
+    """Normalised pairs, and the policy's actions for them if a part is trained alongside the policy."""
 
     obs: Obs
     act: Act
@@ -85,46 +86,53 @@ class Batch:
 @final
 @dataclass(frozen=True)
 class Losses:
-    """What a model's `loss` returns."""
+    """The result of a model's `loss`."""
 
     total: Scalars
-    """What is minimised, one number a member."""
+    """The value to minimise, one number per member."""
     logs: Mapping[str, Scalars] = field(default_factory=dict[str, Tensor])
-    """What is shown beside it."""
+    """Values to report."""
     imitated: Act | None = None
-    """The policy's answers, for parts trained alongside it."""
+    """The policy's actions, for parts trained alongside it."""
+
+
+class Default(int):
+    """A default that `suggest` may replace. A number that the user sets is a plain int and stays."""
 
 
 def stackable(default: float | str) -> Any:
-    """A field in which the members of one stack may differ."""
+    """Return a field in which the members of one stack may differ."""
     return field(default=default, metadata={"stackable": True})
 
 
-def judging(default: Any) -> Any:
-    """A field of a guide that matters when it judges, and not to its own weights."""
-    return field(default=default, metadata={"judging": True})
+def scoring(default: Any) -> Any:
+    """Return a field of a guide that its cost depends on, but not its weights."""
+    return field(default=default, metadata={"scoring": True})
 
 
 def acting(default: Any) -> Any:
-    """A field of a method that matters when it acts, and not to its weights."""
+    """Return a field of a method that its actions depend on, but not its weights."""
     return field(default=default, metadata={"acting": True})
 
 
 @dataclass(frozen=True)
 class Model(ABC, Generic[W]):
-    """Settings that know how to make weights (`init`) and to judge them (`loss`)."""
+    """Settings that make weights (`init`) and compute their loss (`loss`)."""
+
+    update_factor: ClassVar[int] = 0
+    """If not 0, `suggest` replaces unset sizes and schedules, with this many times the updates of plain BC."""
 
     training: Training = Training()
     """How it is trained."""
 
     @property
     def trained(self) -> Literal["before", "alongside"]:
-        """Whether it is fixed when what needs it is trained, or learns from that policy's answers."""
+        """Whether it is trained before the model that needs it, or alongside it, on the actions of that policy."""
         return "before"
 
     @property
     def compilable(self) -> bool:
-        """Whether a compiler may have the loss: not if it takes gradients itself, which compilers get wrong."""
+        """Whether the loss may be compiled. A loss that takes gradients itself may not: compilers get them wrong."""
         return True
 
     def needs(self) -> Mapping[str, "Model[Any]"]:
@@ -144,11 +152,11 @@ class Model(ABC, Generic[W]):
 
     @abstractmethod
     def init(self, dims: Dims, rng: Rng) -> W:
-        """Fresh weights, one set a member of `rng`."""
+        """Return initial weights, one set per member of `rng`."""
 
     @abstractmethod
     def loss(self, weights: W, batch: Batch, rng: Rng, parts: Parts) -> Losses:
-        """How wrong the weights are on a batch."""
+        """Return the loss of the weights on a batch."""
 
 
 def nested_parts(parts: Parts, name: str) -> dict[str, nn.Module]:
@@ -157,7 +165,7 @@ def nested_parts(parts: Parts, name: str) -> dict[str, nn.Module]:
 
 
 def init_parts(model: Model[Any], dims: Dims, rng: Rng) -> dict[str, nn.Module]:
-    """Return fresh weights of everything that a model needs, nested parts included."""
+    """Return initial weights of everything that a model needs, nested parts included."""
     parts: dict[str, nn.Module] = {}
     for name, part in model.needs().items():
         own = part_dims(model, name, dims, parts)
@@ -167,7 +175,7 @@ def init_parts(model: Model[Any], dims: Dims, rng: Rng) -> dict[str, nn.Module]:
 
 
 def part_dims(model: Model[Any], name: str, dims: Dims, parts: Parts) -> Dims:
-    """Return the sizes that the part `name` is made for."""
+    """Return the sizes of the pairs that the part `name` receives."""
     first = next((p for net in parts.values() for p in net.parameters()), torch.zeros(()))
     with torch.no_grad():
         obs = model.part_obs(name, first.new_zeros(1, 1, dims.obs), parts)
@@ -176,11 +184,11 @@ def part_dims(model: Model[Any], name: str, dims: Dims, parts: Parts) -> Dims:
 
 @dataclass(frozen=True)
 class Guide(Model[W]):
-    """Judges pairs: its cost is low where the expert acts."""
+    """A model of the expert's pairs: its cost is low for pairs like the expert's."""
 
     @abstractmethod
     def draw(self, batch: int, dims: Dims, rng: Rng) -> Any:
-        """The randomness of one judgement of `batch` pairs; the same draw makes two judgements comparable."""
+        """Draw the random numbers that the cost of `batch` pairs needs. With equal draws, costs can be compared."""
 
     @abstractmethod
     def cost(self, weights: W, obs: Obs, act: Act, draw: Any) -> Costs:
@@ -202,9 +210,9 @@ class Method(Model[W]):
     """A model that acts."""
 
     normalisation: Normalisation = "z-score"
-    """What is done to numbers before any model sees them, the guide included: z-scores of the demonstrations, or none,
-    as the released code has it for AntReach."""
+    """How observations and actions are normalised for all models, the guide included: z-scores of the demonstrations,
+    or not at all, as the released code does for AntReach."""
 
     @abstractmethod
     def act(self, weights: W, obs: Obs, rng: Rng) -> Act:
-        """Normalised observations to normalised actions."""
+        """Map normalised observations to normalised actions."""

@@ -1,12 +1,12 @@
-"""Randomness by name. A number is a function of (seed, stream, update, call, position) and of nothing else.
+"""Random numbers from named streams. A number depends on (seed, stream, update, call, position) and on nothing else.
 
-So a member draws the same numbers alone or in a stack, on a CPU or a GPU, in one go or resumed half-way; and there is
-no generator state to save. The function is SplitMix64 over a counter:
+A member therefore draws the same numbers alone or in a stack, on a CPU or a GPU, in one run or resumed, and there is no
+generator state to save. The generator is SplitMix64 over a counter:
 
     z = key(seed, stream) + (position + 1) · φ,   mixed by two multiplications and three shifts
 
-Drawing many updates at once is much cheaper than one at a time, so the numbers of a whole block of updates are made at
-the first call and handed out update by update. That changes the cost and nothing else.
+Drawing the numbers of many updates at once is much cheaper, so the first call of a block of updates draws for the whole
+block and later calls take their share. The numbers are the same either way.
 """
 
 import hashlib
@@ -20,55 +20,53 @@ GOLDEN, MIX_1, MIX_2 = (c - (1 << 64) for c in (0x9E3779B97F4A7C15, 0xBF58476D1C
 
 
 def shift_right(z: Tensor, bits: int) -> Tensor:
-    """Logical shift: torch's own keeps the sign."""
+    """Return a logical shift; torch's own shift keeps the sign."""
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def mix(z: Tensor) -> Tensor:
-    """SplitMix64's finaliser, wrapping as unsigned arithmetic does."""
+    """Return SplitMix64's finaliser. Signed multiplication wraps to the same bits as unsigned."""
     z = (z ^ shift_right(z, 30)) * MIX_1
     z = (z ^ shift_right(z, 27)) * MIX_2
     return z ^ shift_right(z, 31)
 
 
 def hash_key(*parts: object) -> int:
-    """64 bits, signed, from any printable parts."""
+    """Return a signed 64-bit hash of printable parts."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
 
 
 class Clock:
-    """Which update it is: the first of a block (a tensor, so that a captured graph can move it) and the place in it."""
+    """Counts updates: the first one of a block (a tensor, which a CUDA graph can change) and the index in the block."""
 
     def __init__(self, device: torch.device):
         self.first = torch.zeros((), dtype=torch.int64, device=device)
         self.length = 1
-        self.place = 0
+        self.index = 0
         self.calls: dict[str, int] = {}
         self.drawn: dict[tuple[object, ...], Tensor] = {}
-        self.tape: list[Tensor] | None = None
+        self.predrawn: list[Tensor] | None = None
+        """Numbers to return, in order, instead of drawing: a compiled update takes its random numbers as inputs."""
 
     def start(self, first: Tensor, length: int) -> None:
         """Begin a block of `length` updates."""
-        self.first, self.length, self.place = first, length, 0
+        self.first, self.length, self.index = first, length, 0
         self.calls.clear()
         self.drawn.clear()
 
-    def tick(self) -> None:
+    def advance(self) -> None:
         """Go to the next update of the block."""
-        self.place += 1
+        self.index += 1
         self.calls.clear()
 
-    def draws(self) -> list[Tensor]:
-        """All that this update will draw, in order, known once an earlier update of the block has drawn it.
-
-        Laid as a `tape`, it is handed out call by call: what a compiled update needs, whose inputs must be tensors.
-        """
-        return [block[self.place] for block in self.drawn.values()]
+    def current_draws(self) -> list[Tensor]:
+        """Return everything that this update draws, in order. An earlier update of the block must have drawn."""
+        return [block[self.index] for block in self.drawn.values()]
 
 
 class Rng:
-    """One stream for every member. `rng["name"]` is a stream of its own, independent of all others."""
+    """One stream of random numbers per member. `rng["name"]` is another stream, independent of all others."""
 
     def __init__(
         self,
@@ -94,9 +92,9 @@ class Rng:
         return self._streams[stream]
 
     def normal(self, *shape: int) -> Tensor:
-        """Standard normal numbers, (members, *shape), by Box and Muller's transform.
+        """Return standard normal numbers, (members, *shape), by the Box-Muller transform.
 
-        A number depends on its place and not on how many are drawn, so that more rows leave the first ones as they are.
+        A number depends on its position and not on how many are drawn: more rows do not change the first ones.
         """
         count = math.prod(shape)
 
@@ -109,13 +107,13 @@ class Rng:
         return self._draw("normal", shape, draw)
 
     def uniform(self, *shape: int) -> Tensor:
-        """Numbers in the open interval (0, 1), (members, *shape)."""
+        """Return numbers in the open interval (0, 1), (members, *shape)."""
         return self._draw(
             "uniform", shape, lambda call: self._unit(shift_right(self._bits(math.prod(shape), call), 41))
         )
 
     def integers(self, high: int, *shape: int) -> Tensor:
-        """Whole numbers in 0 … high - 1, (members, *shape)."""
+        """Return integers in 0 … high - 1, (members, *shape)."""
 
         def draw(call: int) -> Tensor:
             return shift_right(shift_right(self._bits(math.prod(shape), call), 32) * high, 32)
@@ -123,7 +121,7 @@ class Rng:
         return self._draw(f"integers {high}", shape, draw)
 
     def _unit(self, bits_23: Tensor) -> Tensor:
-        # 23 bits and a half are exact in float32, so neither 0 nor 1 can come out.
+        # 23 bits and a half are exact in float32, so the result is never 0 or 1.
         return (bits_23.to(self.dtype) + 0.5) * 2.0**-23
 
     def _bits(self, count: int, call: int) -> Tensor:
@@ -136,11 +134,11 @@ class Rng:
 
     def _draw(self, kind: str, shape: tuple[int, ...], draw: Callable[[int], Tensor]) -> Tensor:
         clock = self.clock
-        if clock.tape is not None:
-            return clock.tape.pop(0)
+        if clock.predrawn is not None:
+            return clock.predrawn.pop(0)
         call = clock.calls.get(self.path, 0)
         clock.calls[self.path] = call + 1
         key = (self.path, call, kind, shape)
         if key not in clock.drawn:
             clock.drawn[key] = draw(call).reshape(clock.length, len(self.seeds), *shape)
-        return clock.drawn[key][clock.place]
+        return clock.drawn[key][clock.index]

@@ -137,9 +137,8 @@ def _build(cls: type[Any], values: dict[str, Any], path: str) -> Any:
             cls = found
         elif name is not None or cls is registry.subclass_of:
             raise InvalidSettings(f"{_join(path, 'type')} must be the name of a {registry.kind}; it is {name!r}.")
-    for name, unused in cast(Mapping[str, Any], getattr(cls, "removed_fields", {})).items():
-        if name in values and values[name] == unused:
-            del values[name]
+    if upgrade := getattr(cls, "upgrade_settings", None):  # for files of older versions
+        values = cast(dict[str, Any], upgrade(values))
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
     if unknown := sorted(set(values) - set(fields)):
         raise InvalidSettings(f"{cls.__name__} has no {', '.join(unknown)}; it has {', '.join(fields)}.")

@@ -1,7 +1,7 @@
-"""The shapes that tensors have here, by name.
+"""Names for the shapes of tensors.
 
-Every tensor in a model is `(*members, batch, feature)`; a loss reduces the last two axes; what leads is members.
-With jaxtyping installed (as in the tests) the annotations are enforced; without it they are plain tensors.
+Every tensor in a model is `(*members, batch, feature)`. A loss reduces the last two axes; the leading axes are members.
+If jaxtyping is installed, as in the tests, the annotations are checked; otherwise they are plain tensors.
 """
 
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     Costs: TypeAlias = Tensor
     Scalars: TypeAlias = Tensor
     Seen: TypeAlias = npt.NDArray[np.float32 | np.uint8]
-    """Observations of the world: numbers, or the bytes of pictures."""
+    """Raw observations: numbers, or the bytes of images."""
 else:
     Seen = npt.NDArray[np.float32] | npt.NDArray[np.uint8]
     try:
@@ -34,9 +34,9 @@ else:
         Scalars = Float[Tensor, "*members"]
 
 Scalar: TypeAlias = float | Tensor
-"""A setting in which the members of one stack may differ: a number to users, one number a member while training."""
+"""A setting in which members may differ: a number for users, a tensor with one number per member while training."""
 
 Coefficient: TypeAlias = Scalar | Literal["auto"]
-"""Such a setting, or one that sets itself."""
+"""A `Scalar`, or "auto" for a value that is computed from the gradients."""
 
 Floats: TypeAlias = npt.NDArray[np.float32]

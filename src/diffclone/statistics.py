@@ -1,4 +1,4 @@
-"""Intervals and comparisons, in NumPy. All at 95 %."""
+"""Confidence intervals (95 %) and comparisons, in NumPy."""
 
 import math
 from collections.abc import Sequence
@@ -8,16 +8,16 @@ import numpy.typing as npt
 
 Z_95 = 1.959963984540054
 RESAMPLES = 4000
-DEALS = 20_000
-"""Ways to deal that are tried."""
+PERMUTATIONS = 20_000
+"""Random permutations of a permutation test."""
 
 Interval = tuple[float, float]
 Table = npt.NDArray[np.floating] | npt.NDArray[np.bool_]
-"""(seeds, starts): one outcome for each member on each start."""
+"""(seeds, starts): the outcome of each member from each start state."""
 
 
 def wilson(successes: int, trials: int) -> Interval:
-    """Wilson's score interval of a rate."""
+    """Return Wilson's score interval of a rate."""
     rate, z2 = successes / trials, Z_95**2
     middle = (rate + z2 / (2 * trials)) / (1 + z2 / trials)
     half = Z_95 / (1 + z2 / trials) * math.sqrt(rate * (1 - rate) / trials + z2 / (4 * trials**2))
@@ -25,9 +25,9 @@ def wilson(successes: int, trials: int) -> Interval:
 
 
 def mean_interval(outcomes: Table) -> Interval:
-    """Of the mean over seeds and starts, resampling both: another seed, and other starts, would give other numbers.
+    """Return a bootstrap interval of the mean that resamples both seeds and starts.
 
-    A single seed's rate has Wilson's interval instead; so have outcomes that never vary, over their starts alone.
+    A rate of a single seed, and a rate of 0 or 1, has Wilson's interval over the starts instead.
     """
     seeds, starts = outcomes.shape
     if outcomes.dtype == np.bool_ and (seeds == 1 or outcomes.min() == outcomes.max()):
@@ -37,19 +37,19 @@ def mean_interval(outcomes: Table) -> Interval:
 
 
 def difference_interval(ours: Table, theirs: Table) -> Interval:
-    """Of the difference of two means on the same starts and seeds."""
+    """Return the interval of the difference of two means on the same starts and seeds."""
     return mean_interval(ours.astype(np.float64) - theirs.astype(np.float64))
 
 
 def permutation_p(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """How often seeds dealt anew to the two sides differ in their means at least as much as they do. Two-sided."""
+    """Return the two-sided p-value of a permutation test: how often random groups differ at least as much in means."""
     pooled = np.array([*ours, *theirs], dtype=np.float64)
     rng, count = np.random.default_rng(0), len(ours)
-    dealt = pooled[rng.permuted(np.tile(np.arange(len(pooled)), (DEALS, 1)), axis=1)]
-    gaps = np.abs(dealt[:, :count].mean(1) - dealt[:, count:].mean(1))
+    permuted = pooled[rng.permuted(np.tile(np.arange(len(pooled)), (PERMUTATIONS, 1)), axis=1)]
+    gaps = np.abs(permuted[:, :count].mean(1) - permuted[:, count:].mean(1))
     observed = abs(pooled[:count].mean() - pooled[count:].mean())
-    # The deal that was played is one of them; without it p could be 0. A tie must not be lost to rounding.
-    return float((1 + (gaps >= observed - 1e-12).sum()) / (1 + DEALS))
+    # The observed grouping is one of them; without it p could be 0. Rounding must not turn a tie into a smaller gap.
+    return float((1 + (gaps >= observed - 1e-12).sum()) / (1 + PERMUTATIONS))
 
 
 def paired_permutation_p(differences: Sequence[float]) -> float:
@@ -58,14 +58,14 @@ def paired_permutation_p(differences: Sequence[float]) -> float:
     All signs are tried if there are few, otherwise a random sample of them. The smallest p of n seeds is 2 / 2ⁿ.
     """
     observed, count = np.asarray(differences, dtype=np.float64), len(differences)
-    exact = 2**count <= DEALS
+    exact = 2**count <= PERMUTATIONS
     if exact:
         signs = 1 - 2 * (np.arange(2**count)[:, None] >> np.arange(count) & 1)
     else:
-        signs = np.random.default_rng(0).choice((-1, 1), (DEALS, count))
+        signs = np.random.default_rng(0).choice((-1, 1), (PERMUTATIONS, count))
     reached = (np.abs(signs @ observed) >= abs(observed.sum()) * (1 - 1e-12)).sum()
     # The observed signs are among all signs; a sample must count them too, or p could be 0.
-    return float(reached / len(signs)) if exact else float((1 + reached) / (1 + DEALS))
+    return float(reached / len(signs)) if exact else float((1 + reached) / (1 + PERMUTATIONS))
 
 
 def _resampled_means(outcomes: Table) -> npt.NDArray[np.float64]:

@@ -60,7 +60,7 @@ class Bars:
     def training(self, name: str, now: "TrainingProgress") -> None:
         """Move the bar of a stage of training."""
         losses = "  ".join(f"{key} {values.mean():.4f}" for key, values in now.losses.items() if key != "loss")
-        note = f"{now.rate:.0f}/s, {now.how}  {losses}" if now.losses else f"{now.how} (about 30 s)"
+        note = f"{now.rate:.0f}/s, {now.execution}  {losses}" if now.losses else f"{now.execution} (about 30 s)"
         self.update(f"{name}: {now.stage} × {now.members}", now.update, now.updates, note)
 
 

@@ -106,7 +106,7 @@ class TrainOptions:
             def progress(now: Progress) -> None:
                 show.training(self.method, now)
                 write(now)
-                overfitting.see(now)
+                overfitting.add(now)
                 stop()
 
             run = train_run(self.out, method, demos, options, task=task, episodes=episodes, progress=progress)
@@ -114,7 +114,7 @@ class TrainOptions:
         if policy.diverged:
             members = "; ".join(", ".join(f"{k} {v:g}" for k, v in policy.members[m].items()) for m in policy.diverged)
             print_message(f"Diverged (NaN weights): {members}. Try a smaller learning rate.")
-        if notice := overfitting.notice():
+        if notice := overfitting.message():
             print_message(notice)
         if self.json:
             about = {"members": list(policy.members), "diverged": list(policy.diverged), "data": policy.data}
@@ -176,4 +176,4 @@ def choose_method(options: TrainOptions, task: str | None, demos: Demonstrations
         method = replace(method, guide=GUIDES[options.guide]())
     if options.preset is not None or demos is None:
         return method
-    return suggest(method, options.method, demos)
+    return suggest(method, demos)

@@ -1,12 +1,12 @@
-"""The affine map between the world's numbers and the models' numbers.
+"""The affine map between raw numbers and the normalised numbers that models work with.
 
-    z(x)  = clamp((x − mean) / std, ±limit)     states
+    z(x)   = clip((x − mean) / std, ±limit)     observations
     z⁻¹(y) = y · std + mean                     actions
 
-    box    = the expert's range of actions, 5 % wider on each side, where the environment lets it
+    box    = the expert's range of actions, 5 % wider on each side, within the action bounds of the environment
 
-A dimension that never varies in the demonstrations carries no information: its z is 0, and its inverse is the mean.
-The pixels of pictures share one mean and one std: a grey means the same wherever it is seen.
+A dimension that is constant in the demonstrations carries no information: its z is 0, and its inverse is the mean.
+All pixels of an image share one mean and one std.
 """
 
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ from diffclone.errors import InvalidData
 from diffclone.shapes import Seen
 
 LIMIT = 10.0
-"""Standard deviations after which a state is no stranger than another."""
-PART = 1_000_000
-"""Numbers that are looked at together."""
+"""Standard deviations to which observations are clipped."""
+CHUNK = 1_000_000
+"""Numbers that are processed at once."""
 MARGIN = 0.05
-"""Of the expert's range of actions, by which the box is wider than it on each side."""
+"""Width that the box adds on each side, as a fraction of the expert's range of actions."""
 
 
 @final
@@ -40,38 +40,38 @@ class Normaliser:
     act_mean: Tensor
     act_std: Tensor
     act_low: Tensor
-    """The box: where actions are looked for, in the world's numbers."""
+    """Bounds of the box in raw units: methods search for actions between them."""
     act_high: Tensor
     obs_limit: Tensor = field(default_factory=lambda: torch.tensor(LIMIT))
-    """A state's z lies within ± this."""
+    """Normalised observations are clipped to ± this."""
 
     @classmethod
     def from_demonstrations(cls, demos: Demonstrations) -> "Normaliser":
-        """The statistics of these demonstrations (standard deviations with n − 1, as the released code)."""
-        pictures, size = demos.obs.dtype == np.uint8, demos.obs.shape[1]
-        mean, std = _statistics(demos.obs.reshape(-1, 1) if pictures else demos.obs)
+        """Return the statistics of demonstrations (standard deviations with n − 1, as in the released code)."""
+        images, size = demos.obs.dtype == np.uint8, demos.obs.shape[1]
+        mean, std = _statistics(demos.obs.reshape(-1, 1) if images else demos.obs)
         act = (*_statistics(demos.act), *_box(demos))
         return cls(mean.expand(size).contiguous(), std.expand(size).contiguous(), *act)
 
     @classmethod
     def identity(cls, demos: Demonstrations) -> "Normaliser":
-        """Leaves numbers as they are."""
+        """Return a normaliser that changes no number."""
         obs, act = demos.obs.shape[1], demos.act.shape[1]
         unchanged = (torch.zeros(obs), torch.ones(obs), torch.zeros(act), torch.ones(act))
         return cls(*unchanged, *_box(demos), torch.tensor(float("inf")))
 
     @property
     def box(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Lowest and highest action, normalised."""
+        """Lowest and highest normalised action of the box."""
         low, high = (self.normalise_act(edge).tolist() for edge in (self.act_low, self.act_high))
         return tuple(low), tuple(high)
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> "Normaliser":
-        """The same on another device or in another precision."""
+        """Return the normaliser on another device or in another precision."""
         return type(self)(*(t.to(device, dtype) for t in self.tensors().values()))
 
     def tensors(self) -> dict[str, Tensor]:
-        """By name, as they are saved."""
+        """Return the tensors by name, as they are saved."""
         return {
             "obs_mean": self.obs_mean,
             "obs_std": self.obs_std,
@@ -83,7 +83,7 @@ class Normaliser:
         }
 
     def normalise_obs(self, obs: Tensor) -> Tensor:
-        """World to model."""
+        """Normalise raw observations."""
         if obs.shape[-1] != len(self.obs_mean):
             raise InvalidData(
                 f"observations have {obs.shape[-1]} numbers; the policy was trained on {len(self.obs_mean)}."
@@ -91,11 +91,11 @@ class Normaliser:
         return _z(obs, self.obs_mean, self.obs_std).clamp(-self.obs_limit, self.obs_limit)
 
     def normalise_act(self, act: Tensor) -> Tensor:
-        """World to model, without a limit: a target must stay reachable."""
+        """Normalise raw actions. They are not clipped, since they are training targets."""
         return _z(act, self.act_mean, self.act_std)
 
     def restore_act(self, act: Tensor) -> Tensor:
-        """Model to world."""
+        """Return raw actions."""
         return act * self.act_std + self.act_mean
 
 
@@ -111,18 +111,18 @@ def _z(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     return torch.where(std > 0, (x - mean) / std.where(std > 0, torch.ones_like(std)), 0.0)
 
 
-def in_parts(values: Seen) -> Iterator[Seen]:
-    """Some rows after others: what is made of them on the way is small, however many there are."""
-    rows = max(1, PART // values.shape[1])
+def split_rows(values: Seen) -> Iterator[Seen]:
+    """Yield chunks of rows, so that temporary copies of them stay small."""
+    rows = max(1, CHUNK // values.shape[1])
     for begin in range(0, len(values), rows):
         yield values[begin : begin + rows]
 
 
 def _statistics(values: Seen) -> tuple[Tensor, Tensor]:
-    parts = partial(map, partial(torch.tensor, dtype=torch.float64))
-    mean = sum((x.sum(0) for x in parts(in_parts(values))), torch.zeros(1)) / len(values)
-    squares = sum(((x - mean).square().sum(0) for x in parts(in_parts(values))), torch.zeros(1))
+    chunks = partial(map, partial(torch.tensor, dtype=torch.float64))
+    mean = sum((x.sum(0) for x in chunks(split_rows(values))), torch.zeros(1)) / len(values)
+    squares = sum(((x - mean).square().sum(0) for x in chunks(split_rows(values))), torch.zeros(1))
     std = (squares / max(1, len(values) - 1)).sqrt()
-    # Rounding leaves a constant column with a spread of about 1e-17 of its size: that is no spread.
+    # Rounding gives a constant column a standard deviation of about 1e-17 of its size; it counts as 0.
     std = torch.where(std > 1e-7 * mean.abs().clamp(min=1e-7), std, torch.zeros_like(std))
     return mean.float(), std.float()

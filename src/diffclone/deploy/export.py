@@ -18,7 +18,7 @@ from diffclone.deploy import runtime
 from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage
 from diffclone.files import create_path
 from diffclone.nn import MLP
-from diffclone.nn.images import PictureNet
+from diffclone.nn.images import ConvNet
 from diffclone.nn.layers import ACTIVATIONS
 from diffclone.policy import Policy
 from diffclone.records import versions
@@ -69,7 +69,7 @@ class PolicyArrays:
             raise InvalidSettings(f"this policy has {len(policy)} members; export one of them: export(policy[0], …).")
         net, normaliser = policy.net, policy.normaliser
         method = to_dict(policy.method)["type"]
-        if not isinstance(net, MLP | PictureNet):
+        if not isinstance(net, MLP | ConvNet):
             raise InvalidSettings(
                 f"{method} cannot be exported: its action is not one call of an MLP or image network, as it is in bc "
                 "and dbc. `diffclone serve` supports every method."
@@ -79,14 +79,14 @@ class PolicyArrays:
                 f"the weights of member {dict(policy.members[0])} are not finite: its training diverged. "
                 "Export another member."
             )
-        mlp = net.mlp if isinstance(net, PictureNet) else net
-        convolutions: Any = net.convolutions if isinstance(net, PictureNet) else ()
+        mlp = net.mlp if isinstance(net, ConvNet) else net
+        convolutions: Any = net.convolutions if isinstance(net, ConvNet) else ()
         linear: Any = [*mlp.hidden, mlp.out]
         return cls(
             to_numpy(normaliser.obs_mean),
             to_numpy(normaliser.obs_std),
             float(normaliser.obs_limit),
-            net.image if isinstance(net, PictureNet) else None,
+            net.image if isinstance(net, ConvNet) else None,
             [(to_numpy(c.weight[0]), to_numpy(c.bias[0, 0]), c.stride) for c in convolutions],
             [(to_numpy(layer.weight[0]), to_numpy(layer.bias[0, 0])) for layer in linear],
             next(name for name, function in ACTIVATIONS.items() if function is mlp.activation),

@@ -25,7 +25,7 @@ from torch import Tensor
 from diffclone.data import Demonstrations, Normaliser
 from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.files import read_json, read_tensors, write_json, write_tensors
-from diffclone.guides.diffusion import DiffusionGuide, pair, stratified
+from diffclone.guides.diffusion import DiffusionGuide, join_pair, stratified
 from diffclone.model import Dims, Model
 from diffclone.nn.diffusion import Diffusion
 from diffclone.rng import Rng
@@ -180,10 +180,10 @@ class Monitor:
 
     def score_tensors(self, s: Tensor, a: Tensor) -> Tensor:
         """Return the three scores of normalised pairs, (3, rows)."""
-        x, (t, eps) = pair(s, a)[0], self.draws
+        x, (t, eps) = join_pair(s, a)[0], self.draws
         rows, draws, size = len(x), *eps.shape
-        x_t = self.weights.noised(x[:, None, :].expand(rows, draws, size), t, eps).reshape(1, rows * draws, size)
-        eps_hat = self.weights.denoiser.through(x_t, [e.repeat(1, rows, 1) for e in self.step_embedding])
+        x_t = self.weights.add_noise(x[:, None, :].expand(rows, draws, size), t, eps).reshape(1, rows * draws, size)
+        eps_hat = self.weights.denoiser.denoise(x_t, [e.repeat(1, rows, 1) for e in self.step_embedding])
         squares = (eps - eps_hat.reshape(rows, draws, size)).square().double().mean(1).cpu()
         d_s, d_a = s.shape[-1], a.shape[-1]
         state, action = squares[:, :d_s].mean(-1), squares[:, d_s:].mean(-1)

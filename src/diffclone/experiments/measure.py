@@ -204,7 +204,7 @@ def sample_actions(model: Diffusion, states: Tensor, act_size: int, rng: Rng) ->
     for k, t in enumerate(steps):
         noisy = model.signal[t] * states + model.noise[t] * rng[f"state {t}"].normal(rows, size)
         x = torch.cat([noisy, x[..., size:]], -1)
-        _, eps_hat = model.estimate(x, t, [e[..., k : k + 1, :] for e in embedded], None, within_box=False)
+        _, eps_hat = model.predict(x, t, [e[..., k : k + 1, :] for e in embedded], None, within_box=False)
         z = rng[f"noise {t}"].normal(rows, size + act_size) if t else None
         x = model.ancestral_step(x, t, eps_hat, z)
     return x[..., size:]

@@ -1,4 +1,4 @@
-"""Models of the expert's pairs. One file each, one line here."""
+"""Guides: models of the expert's state-action pairs. One file per guide, registered below."""
 
 from typing import Any
 

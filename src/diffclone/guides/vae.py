@@ -1,6 +1,6 @@
-"""A variational auto-encoder of the expert's pairs: the cost of a pair is how badly it is rebuilt.
+"""A variational autoencoder of the expert's pairs: the cost of a pair is its reconstruction error.
 
-x          = [s, a],   of D numbers
+x          = [s, a],   D numbers
 z          = μ(x) + σ(x) · ε,          ε ~ N(0, I)
 L_rec      = ‖x̂(z) − x‖²
 L_KL       = ½ Σ (μ² + σ² − 1 − log σ²)
@@ -9,13 +9,13 @@ cost(s, a) = L_rec / D                 or L_VAE / D
 """
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from torch import Tensor, nn
 
 from diffclone.errors import InvalidSettings
-from diffclone.guides.diffusion import pair
-from diffclone.model import Batch, Dims, Guide, Losses, Parts, Training, judging
+from diffclone.guides.diffusion import join_pair
+from diffclone.model import Batch, Default, Dims, Guide, Losses, Parts, Training, scoring
 from diffclone.nn import MLP, Network
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Costs, Obs, Rows
@@ -23,7 +23,7 @@ from diffclone.shapes import Act, Costs, Obs, Rows
 
 @final
 class Autoencoder(nn.Module):
-    """The two networks."""
+    """The encoder and the decoder."""
 
     def __init__(self, encoder: MLP, decoder: MLP):
         super().__init__()
@@ -31,29 +31,30 @@ class Autoencoder(nn.Module):
         self.decoder = decoder
 
     def forward(self, x: Rows, eps: Tensor) -> tuple[Tensor, Tensor]:
-        """L_rec and L_KL of each row."""
+        """Return L_rec and L_KL of each row."""
         mean, log_std = self.encoder(x).chunk(2, -1)
-        rebuilt = self.decoder(mean + log_std.exp() * eps)
+        reconstructed = self.decoder(mean + log_std.exp() * eps)
         kl = 0.5 * (mean.square() + (2 * log_std).exp() - 1 - 2 * log_std).sum(-1)
-        return (rebuilt - x).square().sum(-1), kl
+        return (reconstructed - x).square().sum(-1), kl
 
 
 @final
 @dataclass(frozen=True)
 class VAEGuide(Guide[Autoencoder]):
-    """The paper's guide by reconstruction."""
+    """The paper's VAE guide."""
 
+    update_factor: ClassVar[int] = 2
     training: Training = Training(updates=40_000, lr=5e-4, clip=None)
-    width: int = 128
+    width: int = Default(128)
     """Units of a hidden layer, in both networks."""
     depth: int = 4
-    """Hidden layers of each."""
+    """Hidden layers of each network."""
     latent: int = 128
-    """Numbers in z."""
+    """Size of z."""
     kl_weight: float = 0.1
-    """w. The paper has 1, with which z may tell nothing at all and every pair costs its distance from the mean."""
-    with_kl: bool = judging(False)
-    """Whether the cost has L_KL in it. The paper's main text speaks of the reconstruction error."""
+    """w. The paper has 1, with which z may carry no information: the cost is then the distance from the mean pair."""
+    with_kl: bool = scoring(False)
+    """Whether the cost includes L_KL. The paper's main text uses the reconstruction error alone."""
 
     def __post_init__(self) -> None:
         if self.latent < 1 or self.depth < 1 or self.width < 1 or self.kl_weight < 0:
@@ -63,7 +64,7 @@ class VAEGuide(Guide[Autoencoder]):
             )
 
     def init(self, dims: Dims, rng: Rng) -> Autoencoder:
-        """Both networks."""
+        """Return both networks."""
         network = Network(width=self.width, depth=self.depth, activation="leaky-relu", init="default")
         size = dims.obs + dims.act
         return Autoencoder(
@@ -71,17 +72,17 @@ class VAEGuide(Guide[Autoencoder]):
         )
 
     def loss(self, weights: Autoencoder, batch: Batch, rng: Rng, parts: Parts) -> Losses:
-        """L_VAE."""
-        x = pair(batch.obs, batch.act)
-        rebuilt, kl = (part.mean(-1) for part in weights(x, rng["latent"].normal(x.shape[-2], self.latent)))
-        return Losses(rebuilt + self.kl_weight * kl, {"L_rec": rebuilt, "L_KL": kl})
+        """Return L_VAE."""
+        x = join_pair(batch.obs, batch.act)
+        rec, kl = (term.mean(-1) for term in weights(x, rng["latent"].normal(x.shape[-2], self.latent)))
+        return Losses(rec + self.kl_weight * kl, {"L_rec": rec, "L_KL": kl})
 
     def draw(self, batch: int, dims: Dims, rng: Rng) -> Tensor:
-        """ε."""
+        """Draw ε."""
         return rng["latent"].normal(batch, self.latent)
 
     def cost(self, weights: Autoencoder, obs: Obs, act: Act, draw: Tensor) -> Costs:
-        """What a pair loses on its way through z."""
-        x = pair(obs, act)
-        rebuilt, kl = weights(x, draw)
-        return (rebuilt + self.kl_weight * kl if self.with_kl else rebuilt) / x.shape[-1]
+        """Return the reconstruction error per dimension, with w L_KL if `with_kl`."""
+        x = join_pair(obs, act)
+        rec, kl = weights(x, draw)
+        return (rec + self.kl_weight * kl if self.with_kl else rec) / x.shape[-1]

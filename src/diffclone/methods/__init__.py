@@ -1,4 +1,4 @@
-"""Ways to learn a policy. One file each, one line here."""
+"""Methods that learn a policy. One file per method, registered below."""
 
 from typing import Any
 

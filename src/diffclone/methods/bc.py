@@ -4,7 +4,7 @@ L_BC = E ‖π(s) − a‖²          mean over the batch and the action's dimen
 """
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from diffclone.model import Batch, Dims, Losses, Method, Parts, Training
 from diffclone.nn import Network, PolicyNet, policy_net
@@ -15,27 +15,28 @@ from diffclone.shapes import Act, Obs, Scalars
 @final
 @dataclass(frozen=True)
 class BC(Method[PolicyNet]):
-    """Regress the expert's action on the state."""
+    """Regression of the expert's action on the state."""
 
+    update_factor: ClassVar[int] = 1
     training: Training = Training(updates=20_000, lr=5e-4, eps=1e-12)
     network: Network = Network()
-    """π."""
+    """The network of π."""
 
     def init(self, dims: Dims, rng: Rng) -> PolicyNet:
-        """π's weights."""
+        """Return the weights of π."""
         return policy_net(dims.obs, dims.act, self.network, rng)
 
     def loss(self, weights: PolicyNet, batch: Batch, rng: Rng, parts: Parts) -> Losses:
-        """L_BC."""
+        """Return L_BC."""
         act = weights(batch.obs)
         bc = imitation_loss(act, batch.act)
         return Losses(bc, {"L_BC": bc}, imitated=act)
 
     def act(self, weights: PolicyNet, obs: Obs, rng: Rng) -> Act:
-        """π(s)."""
+        """Return π(s)."""
         return weights(obs)
 
 
 def imitation_loss(act: Act, expert_act: Act) -> Scalars:
-    """L_BC, one number a member."""
+    """Return L_BC, one number per member."""
     return (act - expert_act).square().mean((-2, -1))

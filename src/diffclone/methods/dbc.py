@@ -1,23 +1,23 @@
 """Diffusion Model-Augmented Behavioral Cloning.
 
     L_BC     = E ‖π(s) − a‖²
-    L_agent  = cost(s, π(s); t, ε)        L_expert = cost(s, a; t, ε)      the same (t, ε)
-    L_DM     = max(L_agent − L_expert, 0)                                  of batch means, as the released code
+    L_agent  = cost(s, π(s); t, ε)        L_expert = cost(s, a; t, ε)      with the same (t, ε)
+    L_DM     = max(L_agent − L_expert, 0)                                  of batch means, as in the released code
     L        = L_BC + λ L_DM
 
-The paper's Equation 5 takes the maximum of each pair before the mean: `gate="sample"`.
+The paper's Equation 5 takes the maximum per pair, before the mean: `gate="sample"`.
 
 Beyond the paper:
-    L_away   = cost(s̃, π(s̃)),   s̃ = s + σ z                                where there is no expert to imitate
+    L_away   = cost(s̃, π(s̃)),   s̃ = s + σ z                                near the expert's states
     L        = L_BC + λ (L_DM + κ L_away)
-    λ        = ρ ‖∂L_BC/∂π‖ / ‖∂(L_DM + κ L_away)/∂π‖                      `coefficient="auto"`, anew for each batch
+    λ        = ρ ‖∂L_BC/∂π‖ / ‖∂(L_DM + κ L_away)/∂π‖                      `coefficient="auto"`, for each batch
 
-An auto λ is known only on the way back, so the loss that is logged has λ = 1. A weight of L_BC counts in ‖∂L_BC/∂π‖.
+An auto λ is only known in the backward pass, so the logged loss has λ = 1. ‖∂L_BC/∂π‖ includes the weight of L_BC.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast, final
+from typing import Any, ClassVar, Literal, cast, final
 
 import torch
 from torch import Tensor
@@ -35,65 +35,66 @@ from diffclone.shapes import Act, Coefficient, Costs, Obs, Scalar, Scalars
 @final
 @dataclass(frozen=True)
 class DBC(Method[PolicyNet]):
-    """BC with a guide: a model of p(s, a) that says how unlike the expert's a pair is."""
+    """BC with a guide: a model of p(s, a) whose cost is low for pairs like the expert's."""
 
+    update_factor: ClassVar[int] = 1
     training: Training = Training(updates=20_000, lr=5e-4, eps=1e-12)
     network: Network = Network()
-    """π."""
+    """The network of π."""
     coefficient: Coefficient = stackable("auto")
-    """λ, the weight of the guide. Members of one stack may differ in it. The paper's tasks have 0.2 to 30; auto
-    balances the two gradients that reach the action."""
+    """λ, the weight of the guide. Members of one stack may differ in it. The paper uses 0.2 to 30; "auto" gives the two
+    gradients with respect to the action a fixed ratio."""
     ratio: float = 1.0
-    """ρ, how strong the guide's gradient is beside that of L_BC where λ is auto."""
+    """ρ, the norm of the guide's gradient relative to that of L_BC if λ is auto."""
     imitation: Scalar = stackable(1.0)
-    """The weight of L_BC; 0 learns from the guide alone."""
+    """The weight of L_BC; 0 trains with the guide alone."""
     guide: Guide[Any] = DiffusionGuide()
     """The model of p(s, a)."""
     encoder: Encoder | None = None
-    """For pictures: what makes features of them, which the guide then sees instead."""
+    """For images: computes features, which the guide receives instead of images."""
     subtract_expert: bool = True
-    """Whether the expert's own cost is subtracted; if not, L_DM = L_agent."""
+    """Whether L_expert is subtracted; if not, L_DM = L_agent."""
     gate: Literal["batch", "sample", "none"] = "batch"
-    """Where max(·, 0) stands: on batch means (released code), on each pair (paper), or nowhere."""
+    """Where max(·, 0) is applied: to batch means (released code), to each pair (paper), or not at all."""
     away: float = 1.0
-    """κ, the weight of L_away; the paper has none, 0."""
+    """κ, the weight of L_away; 0 as in the paper omits it."""
     away_noise: float = 0.1
-    """σ, how far from the expert's states L_away looks, in standard deviations of the demonstrations."""
+    """σ, the standard deviation of s̃ from the expert's states, in standard deviations of the demonstrations."""
 
     def __post_init__(self) -> None:
         if self.coefficient == "auto" and bool((torch.as_tensor(self.imitation) == 0).any()):
             raise InvalidSettings(
-                "an auto coefficient balances the guide against L_BC, whose weight is 0; give a number."
+                "an auto coefficient is relative to the gradient of L_BC, whose weight is 0; set a number."
             )
 
     @property
     def compilable(self) -> bool:
-        """Balanced gradients are not: PyTorch 2.11 compiles them to something else (tests/test_device.py)."""
+        """PyTorch 2.11 compiles balanced gradients incorrectly (tests/test_device.py)."""
         return self.coefficient != "auto"
 
     def needs(self) -> Mapping[str, Model[Any]]:
-        """The guide, and before it the encoder if there is one."""
+        """Return the guide, after the encoder if there is one."""
         return {"guide": self.guide} if self.encoder is None else {"encoder": self.encoder, "guide": self.guide}
 
     def init(self, dims: Dims, rng: Rng) -> PolicyNet:
-        """π's weights."""
+        """Return the weights of π."""
         return policy_net(dims.obs, dims.act, self.network, rng)
 
     def loss(self, weights: PolicyNet, batch: Batch, rng: Rng, parts: Parts) -> Losses:
-        """L, and its parts."""
+        """Return L, and log its terms."""
         s, a, π = batch.obs, batch.act, weights(batch.obs)
         s_away = s + self.away_noise * rng["away"].normal(*s.shape[-2:]) if self.away else None
-        judged = π if s_away is None else torch.cat([π, weights(s_away)], -2)
+        guided = π if s_away is None else torch.cat([π, weights(s_away)], -2)
         λ, imitated = self.coefficient, π
         if isinstance(λ, str):
-            imitated, judged = balanced(π, judged, self.ratio)
+            imitated, guided = balance_gradients(π, guided, self.ratio)
             λ = 1.0
-        π_judged, π_away = judged[..., : a.shape[-2], :], judged[..., a.shape[-2] :, :]
+        π_guided, π_away = guided[..., : a.shape[-2], :], guided[..., a.shape[-2] :, :]
 
         bc = imitation_loss(imitated, a)
         f, cost = self.part_obs("guide", s, parts), bind_cost(self.guide, "guide", parts)
         draw = self.guide.draw(s.shape[-2], Dims(f.shape[-1], a.shape[-1]), rng["guide"])
-        agent, expert = cost(f, π_judged, draw), cost(f, a, draw)
+        agent, expert = cost(f, π_guided, draw), cost(f, a, draw)
         dm = self.excess(agent, expert)
         logs = {"L_BC": bc, "L_DM": dm, "L_agent": agent.mean(-1), "L_expert": expert.mean(-1)}
         if s_away is not None:
@@ -108,7 +109,7 @@ class DBC(Method[PolicyNet]):
         return self.encoder.encode(cast(EncoderNet, parts["encoder"]), obs)
 
     def excess(self, agent: Costs, expert: Costs) -> Scalars:
-        """L_DM from the costs of a batch."""
+        """Return L_DM from the costs of a batch."""
         if not self.subtract_expert:
             return agent.mean(-1)
         if self.gate == "batch":
@@ -118,33 +119,33 @@ class DBC(Method[PolicyNet]):
         return (agent - expert).mean(-1)
 
     def act(self, weights: PolicyNet, obs: Obs, rng: Rng) -> Act:
-        """π(s)."""
+        """Return π(s)."""
         return weights(obs)
 
 
 @final
-class Balanced(torch.autograd.Function):
-    """Passes actions on to two losses; the second's gradient comes back ρ times as long as the first's."""
+class BalanceGradients(torch.autograd.Function):
+    """Passes actions to two losses, and scales the second gradient to ρ times the norm of the first."""
 
     @staticmethod
-    def forward(imitated: Tensor, judged: Tensor, ratio: float) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The actions themselves."""
-        return imitated.clone(), judged.clone()
+    def forward(imitated: Tensor, guided: Tensor, ratio: float) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the actions unchanged."""
+        return imitated.clone(), guided.clone()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: tuple[Tensor, Tensor]) -> None:
-        """ρ is for the way back."""
+        """Store ρ for the backward pass."""
         ctx.ratio = inputs[2]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        """Each member's λ is its own; a guide without a gradient stays without one."""
+        """Scale per member. A guide without a gradient stays without one."""
         bc, dm = (g.square().sum((-2, -1), keepdim=True).sqrt() for g in gradients)
         λ = ctx.ratio * bc / dm.where(dm > 0, torch.ones_like(dm))
         return gradients[0], λ * gradients[1], None
 
 
-def balanced(imitated: Tensor, judged: Tensor, ratio: float) -> tuple[Tensor, Tensor]:
-    """The same actions, whose gradients will be balanced."""
-    answers: Any = Balanced.apply(imitated, judged, ratio)
-    return answers
+def balance_gradients(imitated: Tensor, guided: Tensor, ratio: float) -> tuple[Tensor, Tensor]:
+    """Return the actions unchanged; their gradients will be balanced."""
+    actions: Any = BalanceGradients.apply(imitated, guided, ratio)
+    return actions

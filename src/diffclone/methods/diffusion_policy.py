@@ -1,17 +1,17 @@
-"""A diffusion policy: p(a | s) as a denoiser of actions that is given the state.
+"""Diffusion policy: p(a | s) as a denoiser of actions, conditioned on the state.
 
 a_t    = √ᾱ_t a + √(1 − ᾱ_t) ε
 L_diff = E (ε − ε̂(a_t, t, s))²
-π(s)   : from a_T ~ N(0, I), step by step to a_0 (`diffusion.py`); x̂ is kept within the box
+π(s)   : from a_T ~ N(0, I), step by step to a_0 (`nn/diffusion.py`); x̂ is clipped to the box
 
-The same weights can be sampled in few calls: DDIM, DPM-Solver++. Diffusion-X adds `extra` steps at the end.
+DDIM and DPM-Solver++ sample the same weights in few calls. Diffusion-X adds `extra` steps at the end.
 """
 
 from dataclasses import dataclass
-from typing import final, get_args
+from typing import ClassVar, final, get_args
 
 from diffclone.errors import InvalidSettings
-from diffclone.model import Batch, Dims, Losses, Method, Parts, Training, acting
+from diffclone.model import Batch, Default, Dims, Losses, Method, Parts, Training, acting
 from diffclone.nn import Denoiser
 from diffclone.nn.diffusion import Diffusion, Sampler, sigmoid_betas
 from diffclone.nn.layers import TimeConditioning
@@ -22,25 +22,26 @@ from diffclone.shapes import Act, Obs
 @final
 @dataclass(frozen=True)
 class DiffusionPolicy(Method[Diffusion]):
-    """One action at a time, as DBC's paper compares it."""
+    """Predicts one action at a time, as in the comparison of DBC's paper."""
 
+    update_factor: ClassVar[int] = 5
     training: Training = Training(updates=40_000, lr=1e-3, ema=0.999)
-    width: int = 256
+    width: int = Default(256)
     """Units of a hidden layer."""
     depth: int = 4
     """Hidden layers."""
     steps: int = 1000
     """T, diffusion steps."""
     conditioning: TimeConditioning = "sinusoidal"
-    """How the network knows t."""
+    """How the network is conditioned on t."""
     sampler: Sampler = acting("dpm-solver++")
-    """How a sample is made: ancestral takes all T steps, ddim and dpm-solver++ take `calls`."""
+    """The sampler: ancestral takes all T steps, ddim and dpm-solver++ take `calls`."""
     calls: int = acting(20)
-    """Steps of ddim and dpm-solver++, each a call of the network."""
+    """Steps of ddim and dpm-solver++, each one call of the network."""
     extra: int = acting(0)
-    """Further steps at the end, without fresh noise (Diffusion-X)."""
+    """Further steps at the end, without new noise (Diffusion-X)."""
     within_box: bool = acting(True)
-    """Whether x̂ is kept within the expert's range of actions at every step."""
+    """Whether x̂ is clipped to the box, the expert's range of actions, at every step."""
 
     def __post_init__(self) -> None:
         if self.sampler not in get_args(Sampler):
@@ -52,26 +53,26 @@ class DiffusionPolicy(Method[Diffusion]):
             )
 
     def init(self, dims: Dims, rng: Rng) -> Diffusion:
-        """A denoiser of actions."""
-        denoiser = Denoiser(dims.act, self.steps, self.width, self.depth, self.conditioning, rng, given=dims.obs)
+        """Return a denoiser of actions."""
+        denoiser = Denoiser(dims.act, self.steps, self.width, self.depth, self.conditioning, rng, condition=dims.obs)
         return Diffusion(denoiser, sigmoid_betas(self.steps), dims.action_box)
 
     def loss(self, weights: Diffusion, batch: Batch, rng: Rng, parts: Parts) -> Losses:
-        """L_diff."""
+        """Return L_diff."""
         rows, size = batch.act.shape[-2:]
         t = rng["t"].integers(self.steps, rows)
-        diff = weights.error(batch.act, t, rng["noise"].normal(rows, size), batch.obs).mean(-1)
+        diff = weights.denoising_error(batch.act, t, rng["noise"].normal(rows, size), batch.obs).mean(-1)
         return Losses(diff, {"L_diff": diff})
 
     def act(self, weights: Diffusion, obs: Obs, rng: Rng) -> Act:
-        """A sample."""
+        """Draw an action."""
         return weights.sample(
             obs.shape[-2],
             len(weights.low),
             rng,
             sampler=self.sampler,
             calls=self.calls,
-            given=obs,
+            condition=obs,
             within_box=self.within_box,
             extra=self.extra,
         )

@@ -1,15 +1,15 @@
-"""Implicit behavioural cloning: learn an energy of (s, a), act by looking for its lowest point.
+"""Implicit behavioural cloning: learn an energy of (s, a), and act by minimising it.
 
 L_NCE  = −log [ e^{−E(s, a)} / (e^{−E(s, a)} + Σ_j e^{−E(s, ã_j)}) ]          ã_j ~ U(box)
 π(s)   ≈ arg min_a E(s, a)
 
-The search uses no derivative. From N actions anywhere in the box, N_iter times:
+The search uses no derivatives. It starts with N actions a_i ~ U(box) and repeats, N_iter times:
     p_i ∝ e^{−E(s, a_i)};  draw N of them by p, with replacement;  a_i ← a_i + σ z, within the box;  σ ← shrink · σ
-after the last look, instead of drawing, the action of the largest p is taken.
+The last iteration takes the action with the largest p instead of drawing.
 """
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -25,26 +25,27 @@ from diffclone.shapes import Act, Obs
 @final
 @dataclass(frozen=True)
 class IBC(Method[Energy]):
-    """As DBC's paper describes it: uniform counter-examples, a shallow network, a short search without derivatives."""
+    """IBC as in DBC's paper: uniform counter-examples, a shallow network, a short search without derivatives."""
 
+    update_factor: ClassVar[int] = 2
     training: Training = Training(updates=20_000, lr=5e-4)
     network: Network = Network(width=1024, depth=1, activation="relu", init="default")
-    """E."""
+    """The network of E."""
     counter_examples: int = 64
-    """Actions that the expert's is told from."""
+    """Number of counter-examples ã_j."""
     samples: int = acting(1000)
-    """N."""
+    """N, actions in the search."""
     iterations: int = acting(3)
-    """N_iter, looks at N actions each."""
+    """N_iter, iterations of the search."""
     noise: float = acting(0.33)
-    """σ at first, in half-widths of the box."""
+    """Initial σ, in half-widths of the box."""
     shrink: float = acting(0.5)
-    """What σ is multiplied by after each use."""
+    """Factor by which σ is multiplied after each iteration."""
 
     def __post_init__(self) -> None:
         if self.network.image is not None:
             raise InvalidSettings(
-                f"IBC sees plain numbers; its network.image must be none, and is {self.network.image}."
+                f"IBC does not support images; its network.image must be none, and is {self.network.image}."
             )
         if self.counter_examples < 1 or self.samples < 1 or self.iterations < 1:
             raise InvalidSettings(
@@ -53,35 +54,35 @@ class IBC(Method[Energy]):
             )
 
     def init(self, dims: Dims, rng: Rng) -> Energy:
-        """E's weights."""
+        """Return the weights of E."""
         return Energy(MLP(dims.obs + dims.act, 1, self.network, rng), dims)
 
     def loss(self, weights: Energy, batch: Batch, rng: Rng, parts: Parts) -> Losses:
-        """L_NCE."""
-        counter = weights.anywhere(rng["counter"], batch.obs.shape[-2], self.counter_examples)
-        nce = info_nce(weights(batch.obs, batch.act), weights.of_each(batch.obs, counter)).mean(-1)
+        """Return L_NCE."""
+        counter = weights.sample_box(rng["counter"], batch.obs.shape[-2], self.counter_examples)
+        nce = info_nce(weights(batch.obs, batch.act), weights.energies(batch.obs, counter)).mean(-1)
         return Losses(nce, {"L_NCE": nce})
 
     def act(self, weights: Energy, obs: Obs, rng: Rng) -> Act:
-        """The best action found."""
-        acts = weights.anywhere(rng["start"], obs.shape[-2], self.samples)
+        """Return the action with the lowest energy found."""
+        acts = weights.sample_box(rng["start"], obs.shape[-2], self.samples)
         half, noise = (weights.high - weights.low) / 2, self.noise
         for _ in range(self.iterations - 1):
-            p = torch.softmax(-weights.of_each(obs, acts), -1)
-            acts = resampled(acts, p, rng["resample"].uniform(obs.shape[-2], self.samples))
+            p = torch.softmax(-weights.energies(obs, acts), -1)
+            acts = resample(acts, p, rng["resample"].uniform(obs.shape[-2], self.samples))
             acts = acts + noise * half * rng["noise"].normal(*acts.shape[-3:])
             acts = acts.clamp(weights.low, weights.high)
             noise *= self.shrink
-        return lowest(acts, weights.of_each(obs, acts))
+        return lowest(acts, weights.energies(obs, acts))
 
 
-def resampled(acts: Tensor, p: Tensor, u: Tensor) -> Tensor:
-    """Actions drawn with replacement by p, each by the place of its u in the running sum of p."""
+def resample(acts: Tensor, p: Tensor, u: Tensor) -> Tensor:
+    """Draw actions by p, with replacement, by inverting the cumulative sum of p at u."""
     index = torch.searchsorted(p.cumsum(-1), u.contiguous()).clamp(max=p.shape[-1] - 1)
     return torch.take_along_dim(acts, index[..., None], -2)
 
 
 def lowest(acts: Tensor, energy: Tensor) -> Act:
-    """The action of the lowest energy, (…, batch, several, act) to (…, batch, act)."""
+    """Return the action with the lowest energy, (…, batch, n, act) to (…, batch, act)."""
     best = energy.argmin(-1, keepdim=True)[..., None]
     return torch.take_along_dim(acts, best, -2).squeeze(-2)

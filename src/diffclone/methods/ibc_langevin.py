@@ -1,20 +1,20 @@
-"""Implicit behavioural cloning by gradients: counter-examples that walk downhill, a slope that is kept small.
+"""Implicit behavioural cloning with Langevin counter-examples and a gradient penalty.
 
-L_NCE  = −log [ e^{−E(s, a)} / (e^{−E(s, a)} + Σ_j e^{−E(s, ã_j)}) ]          ã_j: Langevin walks on E from U(box)
+L_NCE  = −log [ e^{−E(s, a)} / (e^{−E(s, a)} + Σ_j e^{−E(s, ã_j)}) ]          ã_j: Langevin dynamics on E from U(box)
 L_grad = E max(‖∂E/∂a‖_∞ − m, 0)²                                             at a and at the ã_j
 L      = L_NCE + w L_grad
-π(s)   ≈ arg min_a E(s, a)                                                     the lowest end of several walks
+π(s)   ≈ arg min_a E(s, a)                                                     the lowest result of several walks
 """
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from diffclone.errors import InvalidSettings
 from diffclone.methods.ibc import lowest
-from diffclone.model import Batch, Dims, Losses, Method, Parts, Training, acting
+from diffclone.model import Batch, Default, Dims, Losses, Method, Parts, Training, acting
 from diffclone.nn import ResidualMLP
 from diffclone.nn.energy import Energy, Langevin, info_nce
 from diffclone.rng import Rng
@@ -24,27 +24,28 @@ from diffclone.shapes import Act, Obs, Scalars
 @final
 @dataclass(frozen=True)
 class IBCLangevin(Method[Energy]):
-    """Implicit BC as its own authors have it for many dimensions of action."""
+    """IBC in its authors' variant for high-dimensional actions."""
 
+    update_factor: ClassVar[int] = 1
     training: Training = Training(updates=10_000, lr=1e-3, decay="exponential")
-    width: int = 128
+    width: int = Default(128)
     """Units of a layer."""
     blocks: int = 4
-    """Residual blocks of two layers."""
+    """Residual blocks of two layers each."""
     counter_examples: int = 8
-    """Walks that the expert's action is told from."""
+    """Number of counter-examples ã_j."""
     training_walk: Langevin = Langevin(steps=20)
-    """Of the counter-examples."""
+    """Langevin dynamics of the counter-examples."""
     penalty: float = 1.0
     """w, the weight of L_grad."""
     margin: float = 1.0
-    """m, the slope that is not punished, in half-widths of the box."""
+    """m, the gradient that is not penalised, in half-widths of the box."""
     walks: int = acting(64)
-    """Walks of a search."""
+    """Langevin walks of a search."""
     walk: Langevin = acting(Langevin(steps=50))
-    """A search's first walk."""
+    """The first phase of a walk."""
     last_walk: Langevin = acting(Langevin(steps=50, start=0.01, noise=0.0))
-    """Its second: small steps straight downhill."""
+    """The second phase: small steps without noise."""
 
     def __post_init__(self) -> None:
         if self.counter_examples < 1 or self.walks < 1 or self.blocks < 1 or self.width < 1:
@@ -55,31 +56,31 @@ class IBCLangevin(Method[Energy]):
 
     @property
     def compilable(self) -> bool:
-        """Walks and the slope are gradients within the loss."""
+        """The loss takes gradients itself."""
         return False
 
     def init(self, dims: Dims, rng: Rng) -> Energy:
-        """E's weights."""
+        """Return the weights of E."""
         return Energy(ResidualMLP(dims.obs + dims.act, 1, self.width, self.blocks, rng), dims)
 
     def loss(self, weights: Energy, batch: Batch, rng: Rng, parts: Parts) -> Losses:
-        """L."""
+        """Return L."""
         s, a = batch.obs, batch.act
-        start = weights.anywhere(rng["counter"], s.shape[-2], self.counter_examples)
+        start = weights.sample_box(rng["counter"], s.shape[-2], self.counter_examples)
         counter = self.training_walk.walk(weights, s, start, rng["walk"])
-        nce = info_nce(weights(s, a), weights.of_each(s, counter)).mean(-1)
-        steep = self.steepness(weights, s, torch.cat([a[..., None, :], counter], -2))
-        return Losses(nce + self.penalty * steep, {"L_NCE": nce, "L_grad": steep})
+        nce = info_nce(weights(s, a), weights.energies(s, counter)).mean(-1)
+        grad = self.gradient_penalty(weights, s, torch.cat([a[..., None, :], counter], -2))
+        return Losses(nce + self.penalty * grad, {"L_NCE": nce, "L_grad": grad})
 
-    def steepness(self, weights: Energy, obs: Obs, acts: Tensor) -> Scalars:
-        """L_grad, one number a member."""
+    def gradient_penalty(self, weights: Energy, obs: Obs, acts: Tensor) -> Scalars:
+        """Return L_grad, one number per member."""
         half = (weights.high - weights.low) / 2
-        steep = half * weights.slope(obs, acts, differentiable=True)
-        return (steep.abs().amax(-1) - self.margin).clamp(min=0).square().mean((-2, -1))
+        gradient = half * weights.gradient(obs, acts, differentiable=True)
+        return (gradient.abs().amax(-1) - self.margin).clamp(min=0).square().mean((-2, -1))
 
     def act(self, weights: Energy, obs: Obs, rng: Rng) -> Act:
-        """The best end of several walks."""
-        acts = weights.anywhere(rng["start"], obs.shape[-2], self.walks)
+        """Return the result of the walk that ends lowest."""
+        acts = weights.sample_box(rng["start"], obs.shape[-2], self.walks)
         acts = self.walk.walk(weights, obs, acts, rng["walk"])
         acts = self.last_walk.walk(weights, obs, acts, rng["last walk"])
-        return lowest(acts, weights.of_each(obs, acts))
+        return lowest(acts, weights.energies(obs, acts))

@@ -1,4 +1,4 @@
-"""Layers whose weights lead with a member axis: one program trains every member."""
+"""Neural networks whose weights have a leading member axis, so that all members are computed together."""
 
 from diffclone.nn.images import PolicyNet, policy_net
 from diffclone.nn.layers import MLP, Denoiser, Linear, Network, ResidualMLP

@@ -1,17 +1,17 @@
-"""Denoising diffusion: the equations, once.
+"""Denoising diffusion: schedule, loss and samplers.
 
 β_t   = (β_min + (β_max − β_min) · sigmoid(−6 … 6)) · 1000 / T       t = 0 … T − 1, at most 0.999
 ᾱ_t   = Π_{s ≤ t} (1 − β_s),   ᾱ_{−1} = 1
-x_t   = √ᾱ_t · x + √(1 − ᾱ_t) · ε,          ε ~ N(0, I)              noising
+x_t   = √ᾱ_t · x + √(1 − ᾱ_t) · ε,          ε ~ N(0, I)              add noise
 L     = mean over dimensions of (ε − ε̂(x_t, t))²                     denoising error
-x̂     = (x_t − √(1 − ᾱ_t) · ε̂) / √ᾱ_t                                what x_t seems to come from
+x̂     = (x_t − √(1 − ᾱ_t) · ε̂) / √ᾱ_t                                predicted clean sample
 
-From x_t to a cleaner one:
+A step of a sampler, from x_t to a smaller step:
 x_t₋₁ = (x_t − β_t / √(1 − ᾱ_t) · ε̂) / √(1 − β_t) + √β_t · z         ancestral, z ~ N(0, I), none at t = 0
 x_u   = √ᾱ_u · x̂ + √(1 − ᾱ_u) · ε̂                                    DDIM, any u < t
 x_u   = (σ_u / σ_t) x_t − √ᾱ_u (e^{−h} − 1) D                        DPM-Solver++(2M), σ² = 1 − ᾱ
         ℓ_t = log(√ᾱ_t / σ_t),  h = ℓ_u − ℓ_t,  r = (ℓ_t − ℓ_t′) / h
-        D = x̂ + (x̂ − x̂′) / 2r                                       with t′, x̂′ of the step before; D = x̂ at the ends
+        D = x̂ + (x̂ − x̂′) / 2r                                       with t′, x̂′ of the previous step; D = x̂ without one
 """
 
 from collections.abc import Sequence
@@ -31,19 +31,19 @@ Box = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 def sigmoid_betas(steps: int) -> Tensor:
-    """β of the released code, in double precision. Fewer steps are larger ones, so that the last is noise as well."""
+    """Return β of the released code, in float64. With fewer steps β is larger, so that x_T is still noise."""
     beta = BETA_MIN + (BETA_MAX - BETA_MIN) * torch.sigmoid(torch.linspace(-6, 6, steps, dtype=torch.float64))
     return (beta * 1000 / steps).clamp(max=0.999)
 
 
-def visited(steps: int, calls: int) -> list[int]:
-    """`calls` diffusion steps, evenly spaced, from the last one down."""
+def spaced_steps(steps: int, calls: int) -> list[int]:
+    """Return `calls` evenly spaced diffusion steps, from the last one down."""
     return [round(steps * (calls - k) / calls) - 1 for k in range(calls)]
 
 
 @final
 class Diffusion(nn.Module):
-    """A denoiser and the schedule it was made for."""
+    """A denoiser with its noise schedule."""
 
     beta: Tensor
     signal: Tensor
@@ -52,9 +52,9 @@ class Diffusion(nn.Module):
     """√(1 − ᾱ)"""
 
     low: Tensor
-    """Where samples can lie: between this"""
+    """Lower bound of samples."""
     high: Tensor
-    """and this."""
+    """Upper bound of samples."""
 
     def __init__(self, denoiser: Denoiser, beta: Tensor, box: Box | None = None):
         super().__init__()
@@ -71,39 +71,39 @@ class Diffusion(nn.Module):
         }.items():
             self.register_buffer(name, values.to(like), persistent=False)
 
-    def noised(self, x: Rows, t: Steps, eps: Rows) -> Rows:
-        """x_t."""
+    def add_noise(self, x: Rows, t: Steps, eps: Rows) -> Rows:
+        """Return x_t."""
         return self.signal[t][..., None] * x + self.noise[t][..., None] * eps
 
-    def error(self, x: Rows, t: Steps, eps: Rows, given: Tensor | None = None) -> Tensor:
-        """The denoising error, a number a row."""
-        x_t = self.noised(x, t, eps)
-        return (eps - self.denoiser(x_t if given is None else torch.cat([x_t, given], -1), t)).square().mean(-1)
+    def denoising_error(self, x: Rows, t: Steps, eps: Rows, condition: Tensor | None = None) -> Tensor:
+        """Return the denoising error of each row."""
+        x_t = self.add_noise(x, t, eps)
+        return (eps - self.denoiser(x_t if condition is None else torch.cat([x_t, condition], -1), t)).square().mean(-1)
 
-    def score_error(self, x: Rows, t: Steps, eps: Rows) -> Tensor:
-        """The same number, with a gradient that leaves out the denoiser's own: √ᾱ_t (ε̂ − ε) · 2 / size."""
-        x_t = self.noised(x, t, eps)
+    def score_distillation_error(self, x: Rows, t: Steps, eps: Rows) -> Tensor:
+        """Return the denoising error with a gradient that omits the denoiser's Jacobian: √ᾱ_t (ε̂ − ε) · 2 / size."""
+        x_t = self.add_noise(x, t, eps)
         with torch.no_grad():
             gap = self.denoiser(x_t, t) - eps
-        downhill = (2 * gap * x_t).mean(-1)
-        return gap.square().mean(-1) + downhill - downhill.detach()
+        linear = (2 * gap * x_t).mean(-1)
+        return gap.square().mean(-1) + linear - linear.detach()
 
-    def clean(self, x_t: Tensor, t: int, eps_hat: Tensor) -> Tensor:
-        """x̂."""
+    def predict_clean(self, x_t: Tensor, t: int, eps_hat: Tensor) -> Tensor:
+        """Return x̂."""
         return (x_t - self.noise[t] * eps_hat) / self.signal[t]
 
     def ancestral_step(self, x_t: Tensor, t: int, eps_hat: Tensor, z: Tensor | None) -> Tensor:
-        """x_{t−1} from x_t and the predicted noise."""
+        """Return x_{t−1} from x_t and the predicted noise."""
         beta = self.beta[t]
         mean = (x_t - beta / self.noise[t] * eps_hat) / (1 - beta).sqrt()
         return mean if t == 0 or z is None else mean + beta.sqrt() * z
 
     def ddim_step(self, u: int, clean: Tensor, eps_hat: Tensor) -> Tensor:
-        """x_u; u = −1 is the end."""
+        """Return x_u; u = −1 is the clean sample."""
         return self.signal[u] * clean + self.noise[u] * eps_hat if u >= 0 else clean
 
     def solver_step(self, x_t: Tensor, t: int, u: int, clean: Tensor, before: tuple[int, Tensor] | None) -> Tensor:
-        """x_u by DPM-Solver++(2M); `before` is (t′, x̂′), none for a step of first order."""
+        """Return x_u by DPM-Solver++(2M); `before` is (t′, x̂′), or None for a first-order step."""
         if u < 0:
             return clean
 
@@ -125,32 +125,33 @@ class Diffusion(nn.Module):
         *,
         sampler: Sampler = "ancestral",
         calls: int | None = None,
-        given: Tensor | None = None,
+        condition: Tensor | None = None,
         within_box: bool = False,
         extra: int = 0,
     ) -> Tensor:
-        """Fresh samples, (members, rows, size), from pure noise.
+        """Draw samples, (members, rows, size).
 
         Args:
-            rows: samples.
-            size: numbers of each.
-            rng: what noise is drawn from.
+            rows: number of samples.
+            size: numbers per sample.
+            rng: the random numbers.
             sampler: the equation of a step.
-            calls: steps, each a call of the denoiser; none for all. An ancestral walk takes all.
-            given: (members, rows, …) numbers that the samples are conditioned on.
-            within_box: whether x̂ is kept where samples can lie.
-            extra: further steps at t = 0 without fresh noise, which move a sample to where they are dense.
+            calls: number of steps, each a call of the denoiser; None for all. The ancestral sampler takes all.
+            condition: (members, rows, …) numbers that the samples are conditioned on.
+            within_box: whether x̂ is clipped to the bounds of samples.
+            extra: further steps at t = 0 without new noise, which move samples to where they are dense.
         """
         x = rng["start"].normal(rows, size)
         every = len(self.beta)
-        steps = visited(every, every if calls is None or sampler == "ancestral" else calls)
-        walk = [*zip(steps, [*steps[1:], -1], strict=True), *[(0, -1)] * extra]
-        # What depends on t alone is the same for all rows, and what is drawn is drawn at once.
-        embedded = self.denoiser.embed(torch.tensor([t for t, _ in walk], device=x.device)[None])
+        steps = spaced_steps(every, every if calls is None or sampler == "ancestral" else calls)
+        transitions = [*zip(steps, [*steps[1:], -1], strict=True), *[(0, -1)] * extra]
+        # The embeddings of t are the same for all rows. They, and all random numbers, are computed at once.
+        embedded = self.denoiser.embed(torch.tensor([t for t, _ in transitions], device=x.device)[None])
         z = rng["noise"].normal(rows, len(steps) - 1, size) if sampler == "ancestral" else None
         before: tuple[int, Tensor] | None = None
-        for k, (t, u) in enumerate(walk):
-            clean, eps_hat = self.estimate(x, t, [e[..., k : k + 1, :] for e in embedded], given, within_box=within_box)
+        for k, (t, u) in enumerate(transitions):
+            now = [e[..., k : k + 1, :] for e in embedded]
+            clean, eps_hat = self.predict(x, t, now, condition, within_box=within_box)
             if sampler == "ancestral" or k >= len(steps):
                 x = self.ancestral_step(x, t, eps_hat, None if z is None or t == 0 else z[..., k, :])
             elif sampler == "ddim":
@@ -160,12 +161,12 @@ class Diffusion(nn.Module):
                 before = (t, clean)
         return x
 
-    def estimate(
-        self, x_t: Tensor, t: int, embedded: Sequence[Tensor], given: Tensor | None, *, within_box: bool
+    def predict(
+        self, x_t: Tensor, t: int, embedded: Sequence[Tensor], condition: Tensor | None, *, within_box: bool
     ) -> tuple[Tensor, Tensor]:
-        """(x̂, ε̂) at a step that all rows share; where x̂ is limited, ε̂ is what then explains x_t."""
-        eps_hat = self.denoiser.through(x_t if given is None else torch.cat([x_t, given], -1), embedded)
-        clean = self.clean(x_t, t, eps_hat)
+        """Return (x̂, ε̂) at a step that all rows share. If x̂ is clipped, ε̂ is the noise that agrees with it."""
+        eps_hat = self.denoiser.denoise(x_t if condition is None else torch.cat([x_t, condition], -1), embedded)
+        clean = self.predict_clean(x_t, t, eps_hat)
         if within_box:
             clean = clean.clamp(self.low, self.high)
             eps_hat = (x_t - self.signal[t] * clean) / self.noise[t]

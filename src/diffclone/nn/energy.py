@@ -1,9 +1,9 @@
-"""Energy-based models: the equations, once.
+"""Energy-based models: energy, contrastive loss and Langevin sampling.
 
 p(a | s)  ∝ e^{−E(s, a)}
 L_NCE     = −log [ e^{−E(s, a)} / (e^{−E(s, a)} + Σ_j e^{−E(s, ã_j)}) ]            InfoNCE, counter-examples ã_j
 ã_j       ~ U(box)                                                                  the box of `Dims`
-a_{k+1}   = a_k − cut(η_k (½ ∂E/∂a + ν z), ±c),   within the box,  z ~ N(0, I)      a Langevin step
+a_{k+1}   = a_k − clip(η_k (½ ∂E/∂a + ν z), ±c),   within the box,  z ~ N(0, I)     a Langevin step
 η_k       = η_end + (η_start − η_end) (1 − k/n)²
 """
 
@@ -19,12 +19,12 @@ from diffclone.rng import Rng
 from diffclone.shapes import Act, Costs, Obs
 
 ROWS = 1 << 20
-"""Rows a network is given at once when nothing is learned: bounds the memory of a search over many actions."""
+"""Rows of one network call without gradients: bounds the memory of a search over many actions."""
 
 
 @final
 class Energy(nn.Module):
-    """A network of (s, a) with one output, and the box in which actions are looked for."""
+    """A network of (s, a) with one output, and the box of the action search."""
 
     low: Tensor
     high: Tensor
@@ -37,32 +37,32 @@ class Energy(nn.Module):
             self.register_buffer(name, torch.tensor(edge).to(like), persistent=False)
 
     def forward(self, obs: Obs, act: Act) -> Costs:
-        """E of each pair."""
+        """Return E of each pair."""
         return self.net(torch.cat([obs, act], -1)).squeeze(-1)
 
-    def of_each(self, obs: Tensor, acts: Tensor) -> Tensor:
-        """E of several actions a state: (…, batch, obs) and (…, batch, several, act) to (…, batch, several)."""
-        several = acts.shape[-2]
-        if not torch.is_grad_enabled() and (rows := max(1, ROWS // several)) < obs.shape[-2]:
+    def energies(self, obs: Tensor, acts: Tensor) -> Tensor:
+        """Return E of n actions per state: (…, batch, obs) and (…, batch, n, act) to (…, batch, n)."""
+        count = acts.shape[-2]
+        if not torch.is_grad_enabled() and (rows := max(1, ROWS // count)) < obs.shape[-2]:
             chunks = zip(obs.split(rows, -2), acts.split(rows, -3), strict=True)
-            return torch.cat([self.of_each(s, a) for s, a in chunks], -2)
-        beside = obs[..., None, :].expand(*acts.shape[:-1], obs.shape[-1])
-        return self(beside.flatten(-3, -2), acts.flatten(-3, -2)).unflatten(-1, (-1, several))
+            return torch.cat([self.energies(s, a) for s, a in chunks], -2)
+        repeated = obs[..., None, :].expand(*acts.shape[:-1], obs.shape[-1])
+        return self(repeated.flatten(-3, -2), acts.flatten(-3, -2)).unflatten(-1, (-1, count))
 
-    def anywhere(self, rng: Rng, batch: int, several: int) -> Tensor:
-        """Actions anywhere in the box, (members, batch, several, act)."""
-        return self.low + (self.high - self.low) * rng.uniform(batch, several, len(self.low))
+    def sample_box(self, rng: Rng, batch: int, count: int) -> Tensor:
+        """Draw actions uniformly from the box, (members, batch, count, act)."""
+        return self.low + (self.high - self.low) * rng.uniform(batch, count, len(self.low))
 
-    def slope(self, obs: Tensor, acts: Tensor, *, differentiable: bool = False) -> Tensor:
-        """∂E/∂a at several actions a state, in their shape."""
+    def gradient(self, obs: Tensor, acts: Tensor, *, differentiable: bool = False) -> Tensor:
+        """Return ∂E/∂a at n actions per state."""
         with torch.enable_grad():
             at = acts.detach().requires_grad_()
-            total = self.of_each(obs.detach(), at).sum()
+            total = self.energies(obs.detach(), at).sum()
             return torch.autograd.grad(total, at, create_graph=differentiable)[0]
 
 
 def info_nce(positive: Costs, counter: Tensor) -> Costs:
-    """L_NCE of each pair, from the energies of the expert's action and of counter-examples (…, batch, several)."""
+    """Return L_NCE of each pair, from the energies of the expert's action and of counter-examples (…, batch, n)."""
     logits = -torch.cat([positive[..., None], counter], -1)
     return torch.logsumexp(logits, -1) - logits[..., 0]
 
@@ -70,18 +70,18 @@ def info_nce(positive: Costs, counter: Tensor) -> Costs:
 @final
 @dataclass(frozen=True)
 class Langevin:
-    """A noisy descent of the energy. Lengths are in half-widths of the box."""
+    """Langevin dynamics: noisy gradient descent on the energy. Lengths are in half-widths of the box."""
 
     steps: int = 100
-    """n."""
+    """n, number of steps."""
     start: float = 0.1
-    """η_start, the size of the first step."""
+    """η_start, size of the first step."""
     end: float = 1e-5
-    """η_end, the size that the last ones approach."""
+    """η_end, size of the last steps."""
     noise: float = 1.0
-    """ν, which the size multiplies too: the walk anneals into a descent."""
+    """ν, noise level. It is multiplied by the step size too, so that the noise decreases to almost zero."""
     cut: float = 0.1
-    """c, the longest step in a dimension."""
+    """c, the largest step in a dimension."""
 
     def __post_init__(self) -> None:
         if self.steps < 1 or not self.start >= self.end > 0 or self.noise < 0 or not self.cut > 0:
@@ -92,12 +92,12 @@ class Langevin:
 
     @torch.no_grad()
     def walk(self, energy: Energy, obs: Tensor, acts: Tensor, rng: Rng) -> Tensor:
-        """Move actions (…, batch, several, act) downhill."""
+        """Move actions (…, batch, n, act) towards lower energy."""
         half = (energy.high - energy.low) / 2
         for k in range(self.steps):
             size = self.end + (self.start - self.end) * (1 - k / self.steps) ** 2
             z = rng.normal(*acts.shape[-3:])
-            # In half-widths: the slope of E along u = a / half is half times that along a.
-            step = size * (0.5 * half * energy.slope(obs, acts) + self.noise * z)
+            # In half-widths: ∂E/∂u = half · ∂E/∂a for u = a / half.
+            step = size * (0.5 * half * energy.gradient(obs, acts) + self.noise * z)
             acts = (acts - half * step.clamp(-self.cut, self.cut)).clamp(energy.low, energy.high)
         return acts

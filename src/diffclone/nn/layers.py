@@ -1,4 +1,4 @@
-"""Linear layers and the two networks made of them. Weights are (members, in, out); inputs (…, batch, in)."""
+"""Linear layers and networks of them. Weights are (members, in, out), inputs are (…, batch, in)."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ Initialisation = Literal["default", "orthogonal"]
 TimeConditioning = Literal["table", "sinusoidal"]
 
 SMALLEST = 36
-"""Pixels along a side that three convolutions leave something of."""
+"""Smallest side of an image, in pixels: three convolutions then leave at least one."""
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -28,7 +28,7 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 @final
 class Linear(nn.Module):
-    """x W + b, a matrix product a member."""
+    """x W + b, with one matrix product per member."""
 
     def __init__(self, fan_in: int, fan_out: int, rng: Rng, init: Initialisation = "default"):
         super().__init__()
@@ -37,29 +37,29 @@ class Linear(nn.Module):
         self.bias = nn.Parameter(bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, batch, in) to (…, batch, out)."""
+        """Map (…, batch, in) to (…, batch, out)."""
         if x.dim() == 3 and x.shape[0] == self.weight.shape[0] and not x.is_cuda:
             return torch.baddbmm(self.bias, x, self.weight)
         return product(x, self.weight, self.bias)
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """A layer's x W + b as a GPU does it soonest, or with one W for the x of all members."""
+    """Return x W + b in the form that is fastest on a GPU, or with one W for the x of all members."""
     members, fan_in, fan_out = weight.shape
     if members > 1:
-        # The compiler adds the bias in what follows; baddbmm would first copy it.
+        # The compiler fuses the addition with the next operation; baddbmm would first copy the bias.
         return x @ weight + bias
-    if x.dim() != 3 or x.shape[0] > 1:  # one serves all: a single product of all rows
+    if x.dim() != 3 or x.shape[0] > 1:  # shared weights: a single product of all rows
         return nn.functional.linear(x, weight[0].mT, bias[0, 0])
     if fan_in < fan_out:
-        # A GPU takes 52 µs for the gradient of 8 by 128 weights, and 4 µs for that of 128 by 8. Autograd lays a
-        # gradient out as the matrix that was multiplied by, hence the copy.
+        # A GPU takes 52 µs for the gradient of 8 × 128 weights, and 4 µs for that of 128 × 8. Autograd gives a
+        # gradient the layout of the matrix in the product, hence the copy.
         return nn.functional.linear(x, weight[0].mT.contiguous(), bias[0, 0])
     return x @ weight + bias
 
 
 def initial_weights(fan_in: int, fan_out: int, rng: Rng, init: Initialisation) -> tuple[Tensor, Tensor]:
-    """A weight (members, in, out) and a bias (members, 1, out)."""
+    """Return a weight (members, in, out) and a bias (members, 1, out)."""
     if init == "orthogonal":
         return orthogonal(fan_in, fan_out, rng) * math.sqrt(2), rng.uniform(1, fan_out) * 0
     bound = 1 / math.sqrt(fan_in)
@@ -68,29 +68,30 @@ def initial_weights(fan_in: int, fan_out: int, rng: Rng, init: Initialisation) -
 
 
 def orthogonal(fan_in: int, fan_out: int, rng: Rng) -> Tensor:
-    """A random matrix a member with orthonormal columns, or rows where there are fewer of those."""
+    """Return a random matrix per member with orthonormal columns, or rows if there are fewer rows."""
     tall = rng.normal(max(fan_in, fan_out), min(fan_in, fan_out))
     q, r = torch.linalg.qr(tall)
-    q = q * r.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]  # makes it uniform over all such matrices
+    q = q * r.diagonal(dim1=-2, dim2=-1).sign()[..., None, :]  # uniform over all such matrices
     return q if fan_in >= fan_out else q.mT.contiguous()
 
 
 @final
 @dataclass(frozen=True)
 class Network:
-    """The size and shape of a policy's network."""
+    """The architecture of a policy's network."""
 
     width: int = 256
     """Units of a hidden layer."""
     depth: int = 3
     """Hidden layers."""
     activation: Activation = "tanh"
-    """Between layers; the output is linear."""
+    """Activation after each hidden layer. The output is linear."""
     init: Initialisation = "orthogonal"
-    """Of hidden layers: orthogonal with gain √2 and no bias, or PyTorch's default. The last layer has the default."""
+    """Initial weights of hidden layers: orthogonal with gain √2 and zero bias, or PyTorch's default. The last layer has
+    the default."""
     image: tuple[int, int, int] | None = None
-    """Channels, height and width of an observation that is a picture: three convolutions (`nn/images.py`) then come
-    before the hidden layers. None for plain numbers."""
+    """Channels, height and width of observations that are images: three convolutions (`nn/images.py`) then precede the
+    hidden layers. None for plain numbers."""
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.depth < 0:
@@ -115,7 +116,7 @@ class MLP(nn.Module):
         self.activation = ACTIVATIONS[network.activation]
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, batch, in) to (…, batch, out)."""
+        """Map (…, batch, in) to (…, batch, out)."""
         for layer in self.hidden:
             x = self.activation(layer(x))
         return self.out(x)
@@ -123,7 +124,7 @@ class MLP(nn.Module):
 
 @final
 class ResidualMLP(nn.Module):
-    """Blocks h ← h + W₂ relu(W₁ relu(h)) between a linear input and a linear output."""
+    """Residual blocks h ← h + W₂ relu(W₁ relu(h)) between a linear input and a linear output layer."""
 
     def __init__(self, fan_in: int, fan_out: int, width: int, blocks: int, rng: Rng):
         super().__init__()
@@ -133,7 +134,7 @@ class ResidualMLP(nn.Module):
         self.out = Linear(width, fan_out, rng)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(…, batch, in) to (…, batch, out)."""
+        """Map (…, batch, in) to (…, batch, out)."""
         h = self.inward(x)
         for first, second in zip(self.first, self.second, strict=True):
             h = h + second(torch.relu(first(torch.relu(h))))
@@ -142,10 +143,10 @@ class ResidualMLP(nn.Module):
 
 @final
 class Denoiser(nn.Module):
-    """Predicts the noise in x at diffusion step t: h ← relu(W h + e(t)), three times by default, then a linear output.
+    """Predicts the noise in x at diffusion step t: layers h ← relu(W h + e(t)), then a linear output.
 
-    e(t) is a learned table a layer, as in the released code, or a learned map of sines and cosines of t. `given` more
-    numbers, which carry no noise, may stand beside x in the input.
+    e(t) is a learned table per layer, as in the released code, or a learned map of a sinusoidal embedding of t. The
+    input may have `condition` more numbers, which carry no noise.
     """
 
     def __init__(
@@ -157,38 +158,38 @@ class Denoiser(nn.Module):
         conditioning: TimeConditioning,
         rng: Rng,
         *,
-        given: int = 0,
+        condition: int = 0,
     ):
         super().__init__()
-        sizes = [size + given] + [width] * depth
+        sizes = [size + condition] + [width] * depth
         self.layers = nn.ModuleList(Linear(a, b, rng) for a, b in pairwise(sizes))
         if conditioning == "table":
             self.tables = nn.ParameterList(nn.Parameter(rng.normal(steps, width)) for _ in range(depth))
             self.time = None
         else:
-            self.time = Linear(FREQUENCIES, depth * width, rng)  # of all layers at once: one product for all
+            self.time = Linear(FREQUENCIES, depth * width, rng)  # one product for all layers
             waves = sinusoids(steps).to(rng.device, rng.dtype)
             self.register_buffer("waves", waves, persistent=False)
         self.out = Linear(width, size, rng)
 
     def forward(self, x: Tensor, t: Tensor) -> Tensor:
-        """X (…, rows, size + given) and t (…, rows) to the noise (…, rows, size)."""
-        return self.through(x, self.embed(t))
+        """Map x (…, rows, size + condition) and t (…, rows) to the predicted noise (…, rows, size)."""
+        return self.denoise(x, self.embed(t))
 
-    def through(self, x: Tensor, embedded: Sequence[Tensor]) -> Tensor:
-        """The same, where e(t) is known: (…, rows, width) for each layer, or (…, 1, width) if all rows share t."""
+    def denoise(self, x: Tensor, embedded: Sequence[Tensor]) -> Tensor:
+        """Return the predicted noise, given e(t) per layer: (…, rows, width), or (…, 1, width) if all rows share t."""
         for layer, e in zip(self.layers, embedded, strict=True):
             x = torch.relu(layer(x) + e)
         return self.out(x)
 
     def embed(self, t: Tensor) -> list[Tensor]:
-        """e(t) for each layer, (…, rows, width)."""
-        # Looked up by `embedding`: one row after another is far faster than one number after another.
+        """Return e(t) for each layer, (…, rows, width)."""
+        # `embedding` copies whole rows, which is much faster than indexing single numbers.
         if self.time is not None:
             waves: Tensor = self.waves  # pyright: ignore[reportAssignmentType]
             return list(self.time(nn.functional.embedding(t, waves)).chunk(len(self.layers), -1))
         members, steps, _ = self.tables[0].shape
-        # Members' tables lie one below the other.
+        # The tables of all members are stacked in one.
         row = t if members == 1 else t + steps * torch.arange(members, device=t.device)[:, None]
         return [nn.functional.embedding(row, table.flatten(0, 1)) for table in self.tables]
 
@@ -197,7 +198,7 @@ FREQUENCIES = 64
 
 
 def sinusoids(steps: int) -> Tensor:
-    """(steps, FREQUENCIES): sines and cosines of t / steps, from one wave over all steps to one wave over two."""
+    """Return a sinusoidal embedding (steps, FREQUENCIES) with periods from all steps down to two steps."""
     t = torch.arange(steps, dtype=torch.float64)[:, None] / steps
     rates = 2 * math.pi * torch.logspace(0, math.log2(steps / 2), FREQUENCIES // 2, base=2, dtype=torch.float64)
     return torch.cat([(t * rates).sin(), (t * rates).cos()], -1)

@@ -1,10 +1,13 @@
-"""Training that survives an interruption, and guides that are trained once."""
+"""Checkpoints of a training, which can then be resumed, and a cache of trained parts."""
 
 import dataclasses
 import hashlib
+import importlib.metadata
+import inspect
 import json
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
@@ -13,13 +16,13 @@ from torch import Tensor, nn
 from diffclone.errors import InvalidFile
 from diffclone.files import read_tensors, write_tensors
 from diffclone.model import Model
-from diffclone.settings import differences
+from diffclone.settings import differences, to_dict
 from diffclone.training.shares import Shares
 
 
 @final
 class Checkpoint:
-    """The state of one stage in one file, written now and then, and when the stage ends or is interrupted."""
+    """The state of one stage in one file, written regularly, and when the stage ends or is interrupted."""
 
     def __init__(self, path: Path, identity: Mapping[str, Any], every_seconds: float = 30.0):
         self.path = path
@@ -28,7 +31,7 @@ class Checkpoint:
         self.written = time.monotonic()
 
     def restore(self, updates: Shares) -> None:
-        """Continue from the file, if there is one and it is of this very training."""
+        """Resume from the file, if there is one. A checkpoint of another training is refused."""
         if not self.path.exists():
             return
         state, identity = read_tensors(self.path)
@@ -44,42 +47,74 @@ class Checkpoint:
         self.written = time.monotonic()
 
     def save_if_due(self, updates: Shares, *, finished: bool) -> None:
-        """Write the state if the stage is finished, or the last time is long enough ago."""
+        """Write the state if the stage is finished, or if the last checkpoint is old enough."""
         if finished or time.monotonic() - self.written > self.every_seconds:
             self.save(updates)
 
 
 @final
 class GuideCache:
-    """Weights of trained guides, one file a seed, found by (settings, demonstrations, seed)."""
+    """Weights of trained parts, one file per identity and seed."""
 
     def __init__(self, folder: Path):
         self.folder = folder
 
     def path(self, identity: Mapping[str, Any], seed: int) -> Path:
-        """Where the guide of this identity and seed lies."""
+        """Return the file for an identity and a seed."""
         key = json.dumps([identity, seed], sort_keys=True)
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:20]}.safetensors"
 
     def load(self, identity: Mapping[str, Any], seed: int) -> Tensor | None:
-        """One row of weights, or nothing."""
+        """Return one row of weights, or None."""
         path = self.path(identity, seed)
         return read_tensors(path)[0]["weights"] if path.exists() else None
 
     def save(self, identity: Mapping[str, Any], seed: int, weights: Tensor) -> None:
-        """Keep one row of weights."""
+        """Write one row of weights."""
         write_tensors(self.path(identity, seed), {"weights": weights}, [identity, seed])
 
 
-def part_identity(
-    part: Model[Any], settings: Mapping[str, Any], about: Mapping[str, Any], net: nn.Module
-) -> dict[str, Any]:
-    """What a part's weights depend on: its settings, less those that matter only when it judges, and the data.
+def part_identity(part: Model[Any], net: nn.Module, data_identity: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return everything that the weights of a part depend on; None if the source of a class cannot be read.
 
-    The shapes of the weights belong to it: a net that is laid out anew does not take an older one's for its own.
+    This is the part's settings without those that only its cost depends on, the version of diffclone, the source code
+    of the classes involved, and the data.
     """
-    judging = {f.name for f in dataclasses.fields(part) if f.metadata.get("judging")}
-    kind = f"{type(part).__module__}.{type(part).__qualname__}"
-    shapes = [list(p.shape[1:]) for p in net.parameters()]
-    learned = {k: v for k, v in settings.items() if k not in judging}
-    return {"guide": learned, "class": kind, "shapes": shapes, **about}
+    if (source := source_hash(part, net)) is None:
+        return None
+    scoring = {f.name for f in dataclasses.fields(part) if f.metadata.get("scoring")}
+    return {
+        "guide": {name: value for name, value in to_dict(part).items() if name not in scoring},
+        "class": f"{type(part).__module__}.{type(part).__qualname__}",
+        "shapes": [list(p.shape[1:]) for p in net.parameters()],
+        "version": importlib.metadata.version("diffclone"),
+        "source": source,
+        **data_identity,
+    }
+
+
+def source_hash(part: Model[Any], net: nn.Module) -> str | None:
+    """Return a hash of the source code of a part's settings classes and network classes, with their base classes.
+
+    Helper functions count too: the whole file of a class is hashed. Of a script that is run directly, only the source
+    of the class is, so that other changes to the script keep the cache.
+    """
+    classes = {*settings_classes(part), *(type(module) for module in net.modules())}
+    bases = {base for cls in classes for base in cls.__mro__}
+    roots = ("builtins", "abc", "typing", "torch", "collections")
+    own = [base for base in bases if base.__module__.split(".")[0] not in roots]
+    try:
+        sources = {
+            inspect.getsource(base if base.__module__ == "__main__" else sys.modules[base.__module__]) for base in own
+        }
+    except (OSError, TypeError, KeyError):  # a class that was typed into an interpreter
+        return None
+    return hashlib.sha256("\0".join(sorted(sources)).encode()).hexdigest()[:16]
+
+
+def settings_classes(settings: Any) -> Iterator[type[Any]]:
+    """Yield the class of a settings object and of the settings objects in its fields."""
+    if dataclasses.is_dataclass(settings):
+        yield type(settings)
+        for field in dataclasses.fields(settings):
+            yield from settings_classes(getattr(settings, field.name))

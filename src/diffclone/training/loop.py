@@ -1,4 +1,7 @@
-"""The one loop. Train what a model needs, then the model; a generator of Progress whose value is the result."""
+"""The training loop: train the parts of a model, then the model.
+
+`train` is a generator of `Progress` whose value is the result.
+"""
 
 import time
 from collections.abc import Generator, Mapping
@@ -24,45 +27,45 @@ ENCODED_ROWS = 256
 """Rows of the demonstrations that a part's observations are computed for at once."""
 
 REPORTS = 400
-"""Reports a stage: enough for a smooth curve, few enough to cost nothing."""
+"""Reports per stage: enough for a smooth curve, few enough to cost nothing."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Progress:
-    """How far a stage of training is."""
+    """A report on a stage of training."""
 
     stage: str
-    """What is being trained: "policy", or the name of what it needs, "guide"."""
+    """What is trained: "policy", or the name of a part, e.g. "guide"."""
     update: int
     """Updates done."""
     updates: int
-    """Updates of the whole stage."""
+    """Updates of the stage."""
     losses: Mapping[str, npt.NDArray[np.float64]]
-    """Means since the last report, one number a member."""
+    """Means since the last report, one number per member. Empty in a report that announces a stage."""
     seconds: float
-    """Spent on this stage so far."""
+    """Time spent on this stage so far."""
     rate: float
-    """Updates a second."""
+    """Updates per second."""
     members: int = 1
-    how: str = ""
-    """What runs the updates, in words."""
+    execution: str = ""
+    """How the updates are run: "2 cores", "compiled", or "compiling" before the first update."""
 
     @property
     def remaining_seconds(self) -> float:
-        """Until the stage ends, at the rate so far."""
+        """Estimated time until the stage ends."""
         return (self.updates - self.update) / self.rate if self.rate else float("inf")
 
 
 @final
 @dataclass(frozen=True)
 class Trained:
-    """What training gives."""
+    """The result of training."""
 
     net: nn.Module
-    """Weights of the model, one set a member."""
+    """Weights of the model, one set per member."""
     parts: Mapping[str, nn.Module]
-    """Weights of what it needed; one set, or one a member."""
+    """Weights of its parts: one set that all members share, or one per member."""
 
 
 def train(model: Model[Any], stack: Stack, session: Session) -> Generator[Progress, None, Trained]:
@@ -107,7 +110,7 @@ def session_of_part(model: Model[Any], name: str, parts: Parts, session: Session
         session,
         data=Dataset(obs, session.data.act),
         dims=replace(session.dims, obs=obs.shape[-1]),
-        about={**session.about, **before},
+        data_identity={**session.data_identity, **before},
     )
 
 
@@ -116,10 +119,9 @@ def train_part(
 ) -> Generator[Progress, None, nn.Module]:
     """Train a part once per seed, or take it from the cache."""
     net = part.init(session.dims, Rng([0], device=session.device, dtype=session.dtype)["init"])
-    identity = part_identity(part, to_dict(part), session.about, net)
-    rows: dict[int, Tensor] = {}
-    if session.cache is not None:
-        cached = {seed: session.cache.load(identity, seed) for seed in seeds}
+    identity, cache, rows = part_identity(part, net, session.data_identity), session.cache, dict[int, Tensor]()
+    if cache is not None and identity is not None:
+        cached = {seed: cache.load(identity, seed) for seed in seeds}
         rows = {seed: row for seed, row in cached.items() if row is not None}
     if missing := tuple(seed for seed in seeds if seed not in rows):
         chosen = [seeds.index(seed) for seed in missing]
@@ -129,8 +131,8 @@ def train_part(
         trained, _ = yield from train_stage(stage, part, Stack(missing, {}), own, session)
         for seed, row in zip(missing, to_matrix(trained), strict=True):
             rows[seed] = row
-            if session.cache is not None:
-                session.cache.save(identity, seed, row)
+            if cache is not None and identity is not None:
+                cache.save(identity, seed, row)
     matrix = torch.stack([rows[seed].to(session.device, session.dtype) for seed in seeds])
     return from_matrix(net, matrix).requires_grad_(requires_grad=False)
 
@@ -138,13 +140,13 @@ def train_part(
 def train_stage(
     stage: str, model: Model[Any], stack: Stack, fixed: Mapping[str, nn.Module], session: Session
 ) -> Generator[Progress, None, tuple[nn.Module, dict[str, nn.Module]]]:
-    """All updates of one model and of the parts trained alongside it."""
+    """Do all updates of one model and of the parts trained alongside it."""
     seeds, total = stack.member_seeds, model.training.updates
     rng = Rng(seeds, device=session.device, dtype=session.dtype, path=stage)
     updates = Shares(model, stack, fixed, session.data, session.dims, rng, session.precision)
     checkpoint = None
     if session.checkpoints is not None:
-        identity = {**session.identity, "stage": stage, "seeds": list(seeds), **session.about}
+        identity = {**session.identity, "stage": stage, "seeds": list(seeds), **session.data_identity}
         path = session.checkpoints / f"{stage}.safetensors"
         checkpoint = Checkpoint(path, identity, session.checkpoint_seconds)
         checkpoint.restore(updates)
@@ -157,14 +159,14 @@ def train_stage(
         count = min(every - done % every, total - done)
         losses = {name: means.numpy() for name, means in updates.run(count).items()}
         if session.held_out is not None and stage == "policy":
-            unseen = updates.losses_on(session.held_out)
-            losses |= {f"held_out/{name}": values.numpy() for name, values in unseen.items()}
+            held_out = updates.losses_on(session.held_out)
+            losses |= {f"held_out/{name}": values.numpy() for name, values in held_out.items()}
         done += count
         seconds = time.monotonic() - begun
         try:
-            yield Progress(stage, done, total, losses, seconds, (done - first) / seconds, len(seeds), updates.how)
+            yield Progress(stage, done, total, losses, seconds, (done - first) / seconds, len(seeds), updates.execution)
         except GeneratorExit:
-            # The caller stops half-way, here between two updates; inside one, the state would be torn.
+            # The caller stops the training. Only between two updates is the state consistent.
             if checkpoint is not None:
                 checkpoint.save(updates)
             raise

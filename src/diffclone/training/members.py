@@ -1,4 +1,4 @@
-"""Members: models that differ in their seed, or in a field marked stackable, and train as one stack."""
+"""Members: models that differ in their seed, or in a field marked stackable, and are trained together."""
 
 import copy
 import dataclasses
@@ -17,34 +17,41 @@ M = TypeVar("M", bound=Model[Any])
 Net = TypeVar("Net", bound=nn.Module)
 
 Member = dict[str, int | float]
-"""What tells a member from the others: its seed, and the fields that vary."""
+"""The seed of a member, and its values of the fields that vary."""
 
 
 @final
 @dataclass(frozen=True)
 class Stack:
-    """Every combination of seeds and varied fields, the seeds changing fastest."""
+    """Every combination of seeds and varied fields. The seeds change fastest."""
 
     seeds: tuple[int, ...]
     vary: Mapping[str, tuple[float, ...]]
 
     @classmethod
     def of(cls, model: Model[Any], seeds: Sequence[int], vary: Mapping[str, Sequence[float]] | None) -> "Stack":
-        """Checked against the model's fields."""
+        """Check seeds and values against the model's fields, and return them as a stack."""
         allowed = [f.name for f in dataclasses.fields(model) if f.metadata.get("stackable")]
+        checked: dict[str, tuple[float, ...]] = {}
         for name, values in (vary or {}).items():
-            if name not in allowed or not len(values):
+            if name not in allowed:
                 raise InvalidSettings(
-                    f"members of {type(model).__name__} cannot vary in {name!r} over {list(values)}; "
-                    f"fields that can vary: {', '.join(allowed) or 'none'}, with at least one value."
+                    f"members of {type(model).__name__} cannot vary in {name!r}; "
+                    f"fields that can vary: {', '.join(allowed) or 'none'}."
                 )
+            try:
+                checked[name] = tuple(float(value) for value in values)
+            except (TypeError, ValueError):
+                checked[name] = ()
+            if not checked[name]:
+                raise InvalidSettings(f"{name} must vary over a list of numbers, at least one; it is {values!r}.")
         if not len(seeds) or len(set(seeds)) != len(seeds):
             raise InvalidSettings(f"seeds must be different, and at least one; they are {list(seeds)}.")
-        return cls(tuple(seeds), {k: tuple(float(v) for v in values) for k, values in (vary or {}).items()})
+        return cls(tuple(seeds), checked)
 
     @property
     def members(self) -> list[Member]:
-        """One entry a member, in the order of the member axis."""
+        """One entry per member, in the order of the member axis."""
         grid = itertools.product(*self.vary.values())
         return [{"seed": seed, **dict(zip(self.vary, values, strict=True))} for values in grid for seed in self.seeds]
 
@@ -53,16 +60,16 @@ class Stack:
         """The seed of each member."""
         return tuple(int(member["seed"]) for member in self.members)
 
-    def spread(self, model: M, device: torch.device, dtype: torch.dtype) -> M:
-        """The model with one number a member in each varied field."""
+    def expand_fields(self, model: M, device: torch.device, dtype: torch.dtype) -> M:
+        """Return the model with one number per member in each varied field."""
         columns = {
             name: torch.tensor([float(m[name]) for m in self.members], dtype=dtype, device=device) for name in self.vary
         }
         return dataclasses.replace(model, **columns)
 
-    def share(self, spread: M, members: slice) -> M:
-        """The same model with the numbers of some members."""
-        return dataclasses.replace(spread, **{name: getattr(spread, name)[members] for name in self.vary})
+    def slice_fields(self, expanded: M, members: slice) -> M:
+        """Return an expanded model with the numbers of some members."""
+        return dataclasses.replace(expanded, **{name: getattr(expanded, name)[members] for name in self.vary})
 
 
 def select_members(net: Net, members: slice | Sequence[int]) -> Net:
@@ -87,7 +94,7 @@ def to_matrix(net: nn.Module) -> Tensor:
 
 
 def from_matrix(net: Net, matrix: Tensor) -> Net:
-    """Make the parameters of a net views of this matrix, whatever members they had before."""
+    """Make the parameters of a net views of this matrix, which may have another number of members."""
     shapes = [p.shape[1:] for p in net.parameters()]
     columns = matrix.split([shape.numel() for shape in shapes], dim=1)
     for parameter, column, shape in zip(net.parameters(), columns, shapes, strict=True):

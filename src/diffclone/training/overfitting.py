@@ -1,26 +1,26 @@
-"""Notices over-fitting from losses on episodes that nothing learns from."""
+"""Detect over-fitting from losses on held-out episodes."""
 
 from diffclone.training import Progress
 
 
 class Overfitting:
-    """Watches the held-out loss, and says when it was lowest long before the end."""
+    """Records the held-out loss of a training."""
 
     def __init__(self) -> None:
         self.name = ""
-        self.seen: list[tuple[int, float]] = []
+        self.losses: list[tuple[int, float]] = []
 
-    def see(self, now: Progress) -> None:
-        """Remember what a report says: of L_BC where there is one."""
+    def add(self, now: Progress) -> None:
+        """Record the held-out loss of a report: L_BC if there is one."""
         self.name = next((name for name in ("held_out/L_BC", "held_out/loss") if name in now.losses), "")
         if self.name:
-            self.seen.append((now.update, float(now.losses[self.name].mean())))
+            self.losses.append((now.update, float(now.losses[self.name].mean())))
 
-    def notice(self) -> str | None:
-        """One line, if the loss at the end is well above its lowest."""
-        if not self.seen:
+    def message(self) -> str | None:
+        """Return one line if the loss ended well above its minimum, and the minimum was long before the end."""
+        if not self.losses:
             return None
-        (update, lowest), (last, final) = min(self.seen, key=lambda entry: entry[1]), self.seen[-1]
+        (update, lowest), (last, final) = min(self.losses, key=lambda entry: entry[1]), self.losses[-1]
         if update > 0.8 * last or final < 1.05 * lowest:
             return None
         return (

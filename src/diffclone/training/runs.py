@@ -1,16 +1,20 @@
-"""A run: one training in one folder, with everything needed to continue, use and check it.
+"""A run: one training in one folder, with everything needed to resume, use and check it.
 
-run.json            what is trained, on what: the identity of the run
+run.json            the method, the seeds and the data: the identity of the run
 episodes.json       fingerprints of the episodes in the training data and of those held out
-metrics.jsonl       losses, a line a report
+metrics.jsonl       losses, one line per report
 checkpoints/        the state of each stage
-parts/              weights of what the method needed: the guide's
+parts/              weights of the parts of the method, e.g. the guide
 policy/             the result
-records.jsonl       one Record of the training, one of each evaluation
+records.jsonl       one Record of the training, one per evaluation
+.lock               locked while a process trains in the folder; contains its process id
 """
 
 import json
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
@@ -39,6 +43,11 @@ from diffclone.training.episodes import RunEpisodes
 from diffclone.training.guide import TrainedGuide, parts_from_tensors
 from diffclone.training.session import describe_data
 
+if sys.platform != "win32":
+    import fcntl
+
+LOCK = ".lock"
+
 
 @final
 @dataclass(frozen=True)
@@ -51,17 +60,17 @@ class Run:
 
     @property
     def records(self) -> Path:
-        """Where Records are appended."""
+        """The file of Records."""
         return self.folder / "records.jsonl"
 
     @property
     def metrics(self) -> Path:
-        """Where losses are appended."""
+        """The file of losses."""
         return self.folder / "metrics.jsonl"
 
     @property
     def finished(self) -> bool:
-        """Whether there is a policy."""
+        """Whether the policy is trained."""
         return (self.folder / "policy" / "config.json").exists()
 
     def policy(self, device: str = "cpu") -> Policy:
@@ -72,7 +81,7 @@ class Run:
             raise InvalidFile(f"{self.folder} is not a run: it has no run.json. Make one with: diffclone train.")
         if not self.finished:
             raise InvalidFile(
-                f"{self.folder} has not finished training. Give the same `diffclone train` again to continue it."
+                f"{self.folder} has not finished training. Run the same `diffclone train` command again to resume it."
             )
         policy = Policy.load(self.folder / "policy", device=device)
         files = {path.name.removesuffix(".safetensors"): path for path in (self.folder / "parts").glob("*.safetensors")}
@@ -91,13 +100,12 @@ class Run:
         return RunEpisodes.load(self.folder)
 
     def identity(self) -> dict[str, Any]:
-        """What the run is of."""
+        """Return the content of run.json."""
         return read_json(self.folder / "run.json")
 
 
-def claim(folder: Path, identity: Mapping[str, Any]) -> Run:
-    """A new run, or the same one again; a folder that holds anything else is left alone."""
-    identity = json.loads(json.dumps(identity))
+def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
+    """Refuse a folder that contains another run or anything else."""
     if folder.exists() and not folder.is_dir():
         raise InvalidFile(f"{folder} is a file; a run needs a folder. Choose another --out.")
     if (folder / "run.json").exists():
@@ -105,11 +113,29 @@ def claim(folder: Path, identity: Mapping[str, Any]) -> Run:
             raise InvalidFile(
                 f"{folder} holds another run ({'; '.join(found[:3])}). Nothing was changed; choose another --out."
             )
-    elif folder.exists() and any(folder.iterdir()):
+    elif folder.exists() and any(path.name != LOCK for path in folder.iterdir()):
         raise InvalidFile(f"{folder} is not empty and holds no run. Nothing was changed; choose another --out.")
-    else:
-        write_json(folder / "run.json", identity)
-    return Run(folder)
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Generator[None, None, None]:
+    """Lock a run's folder for this process. The lock ends with the block, or with the process if it is killed."""
+    if sys.platform == "win32":  # it has no flock
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise InvalidFile(
+                f"process {file.read().strip() or '?'} is training in {folder}. Wait for it, or choose another --out."
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
 
 
 def train_run(
@@ -127,10 +153,9 @@ def train_run(
 
     `episodes` are the fingerprints to remember; by default those of `demos` and `options.held_out`.
     """
-    settings = to_dict(method)
     identity = {
         "task": task,
-        "method": settings,
+        "method": to_dict(method),
         "seeds": list(options.seeds),
         "vary": {name: list(values) for name, values in (options.vary or {}).items()},
         "data": describe_data(demos),
@@ -138,16 +163,29 @@ def train_run(
     }
     if options.precision != "float32":
         identity["precision"] = options.precision
-    shared = {} if options.guide_seed is None else {"guide_seed": options.guide_seed}
-    identity |= shared
+    if options.guide_seed is not None:
+        identity["guide_seed"] = options.guide_seed
+    identity = json.loads(json.dumps(identity))
     check_options(method, options)  # settings that cannot be trained must not create a folder
-    run = claim(folder, identity)
-    if run.episodes is None:
-        unseen = () if options.held_out is None else options.held_out.episode_fingerprints
-        (episodes or RunEpisodes(demos.episode_fingerprints, unseen)).save(folder)
-    if run.finished:
+    check_folder(folder, identity)
+    run = Run(folder)
+    if run.finished and run.episodes is not None:
         return run
+    with lock_folder(folder):
+        check_folder(folder, identity)  # another process may have used the folder before it was locked
+        if not (folder / "run.json").exists():
+            write_json(folder / "run.json", identity)
+        if run.episodes is None:
+            held_out = () if options.held_out is None else options.held_out.episode_fingerprints
+            (episodes or RunEpisodes(demos.episode_fingerprints, held_out)).save(folder)
+        return run if run.finished else train_in_folder(run, method, demos, options, quick=quick, progress=progress)
 
+
+def train_in_folder(
+    run: Run, method: Method[Any], demos: Demonstrations, options: FitOptions, *, quick: bool, progress: OnProgress
+) -> Run:
+    """Train in a run's folder, which is checked and locked."""
+    shared = {} if options.guide_seed is None else {"guide_seed": options.guide_seed}
     begun: set[str] = set()
 
     def report(now: Progress) -> None:
@@ -156,16 +194,16 @@ def train_run(
             return
         if now.stage not in begun:
             begun.add(now.stage)
-            forget_metrics(run.metrics, now)
+            drop_metrics(run.metrics, now)
         losses = {name: values.tolist() for name, values in now.losses.items()}
         line = {"stage": now.stage, "update": now.update, "seconds": round(now.seconds, 3), **losses}
         append_line(run.metrics, line)
         progress(now)
 
-    fitted = fit_with_options(method, demos, replace(options, checkpoints=folder / "checkpoints"), report)
+    fitted = fit_with_options(method, demos, replace(options, checkpoints=run.folder / "checkpoints"), report)
     record = Record(
         kind="training",
-        settings=settings,
+        settings=to_dict(method),
         members=[dict(member) for member in fitted.policy.members],
         data=describe_data(demos),
         results={"diverged": list(fitted.policy.diverged), "precision": options.precision, **shared},
@@ -177,13 +215,13 @@ def train_run(
     if not run.records.exists() or not Record.read_all(run.records):
         record.append_to(run.records)
     for name, net in fitted.trained.parts.items():
-        write_tensors(folder / "parts" / f"{name}.safetensors", net.state_dict(), describe_data(demos))
-    fitted.policy.save(folder / "policy")
-    return Run(folder, fitted.policy)
+        write_tensors(run.folder / "parts" / f"{name}.safetensors", net.state_dict(), describe_data(demos))
+    fitted.policy.save(run.folder / "policy")
+    return replace(run, trained=fitted.policy)
 
 
-def forget_metrics(path: Path, now: Progress) -> None:
-    """Drop lines that a resumed stage writes again: an interruption may lie after the last checkpoint."""
+def drop_metrics(path: Path, now: Progress) -> None:
+    """Drop the lines that a resumed stage writes again: those after its last checkpoint."""
     if path.exists():
         lines = read_lines(path)
         write_lines(path, [line for line in lines if line["stage"] != now.stage or line["update"] < now.update])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from diffclone.data import Demonstrations, Normaliser
-from diffclone.data.normaliser import in_parts
+from diffclone.data.normaliser import split_rows
 from diffclone.model import Dims, Normalisation
 from diffclone.shapes import Seen
 from diffclone.training.checkpoint import GuideCache
@@ -23,8 +23,8 @@ class Session:
 
     data: Dataset
     dims: Dims
-    about: Mapping[str, Any]
-    """Identifies the data. It is part of the identity of everything trained on it."""
+    data_identity: Mapping[str, Any]
+    """Identifies the data and its precision, in checkpoints and in the cache."""
     device: torch.device = torch.device("cpu")
     dtype: torch.dtype = torch.float32
     checkpoints: Path | None = None
@@ -61,7 +61,7 @@ def normalise_demonstrations(
 
     def copy_normalised(values: Seen, normalise: Callable[[Tensor], Tensor]) -> Tensor:
         copy, done = torch.empty(values.shape, dtype=dtype, device=device), 0
-        for part in in_parts(values):
+        for part in split_rows(values):
             copy[done : done + len(part)] = normalise(torch.tensor(part, device=device).to(dtype))
             done += len(part)
         return copy

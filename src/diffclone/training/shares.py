@@ -1,129 +1,114 @@
-"""The members of a stack shared out over the cores of a CPU: a thread a share, which waits for no other.
+"""Train the members of a stack on the cores of a CPU: one thread per share of the members, without synchronisation.
 
-PyTorch's own threads meet after every operation. That gains little where operations are small, and loses much where
-something else runs on the machine. Members have nothing to tell each other, so their shares need not meet at all.
-A GPU has one share.
+PyTorch's own threads synchronise after every operation. That gains little if operations are small, and loses much if
+other programs run. Members are independent, so their shares need not synchronise at all. A GPU has one share.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, TypeVar, final
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from diffclone.model import Dims, Model, part_dims
 from diffclone.rng import Rng
-from diffclone.training.members import Stack, from_matrix, select_members
-from diffclone.training.step import Dataset, Part, Precision, Updates
+from diffclone.training.learner import Learner, join_results
+from diffclone.training.members import Stack, select_members
+from diffclone.training.step import Dataset, Precision, Updates, matmul_precision
 
-T = TypeVar("T")
-
-SMALL = 500_000
-"""Weights of a member up to which a second thread of PyTorch's own gains nothing."""
+SINGLE_THREAD_WEIGHTS = 500_000
+"""Weights per member up to which a second PyTorch thread gains nothing."""
 
 
-def cuts(members: int, shares: int) -> list[slice]:
-    """`members` in as many parts as equal as can be."""
+def split_members(members: int, shares: int) -> list[slice]:
+    """Split members into shares of nearly equal size."""
     ends = [members * (k + 1) // shares for k in range(shares)]
     return [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 @final
 class Shares:
-    """All that an update touches, in one or several parts."""
+    """The state of a training, in one or several shares of its members."""
 
     def __init__(
         self,
         model: Model[Any],
         stack: Stack,
         fixed: Mapping[str, nn.Module],
-        pairs: Dataset,
+        data: Dataset,
         dims: Dims,
         rng: Rng,
         precision: Precision = "float32",
-        *,
-        compiled: bool | None = None,
     ):
         seeds, device = rng.seeds, rng.device
+        self.precision: Precision = precision
         cores = torch.get_num_threads() if device.type == "cpu" else 1
-        chosen = cuts(len(seeds), min(cores, len(seeds)))
-        spread = stack.spread(model, device, rng.dtype)
+        shares = split_members(len(seeds), min(cores, len(seeds)))
+        expanded = stack.expand_fields(model, device, rng.dtype)
         self.shares: list[Updates] = []
-        for some in chosen:
-            # Weights are made on the CPU, so that a GPU starts from the very same ones.
-            make = Rng(seeds[some], dtype=rng.dtype, path=rng.path)
-            total, own = model.training.updates, stack.share(spread, some)
-
-            def part(model: Model[Any], sizes: Dims, stream: Rng, total: int = total) -> Part:
-                return Part(model, model.init(sizes, stream["init"]).to(device), total, compiled=compiled)
-
-            theirs = {name: net if len(chosen) == 1 else select_members(net, some) for name, net in fixed.items()}
+        for share in shares:
+            # Weights are made on the CPU, so that a GPU starts with the same ones.
+            init = Rng(seeds[share], dtype=rng.dtype, path=rng.path)
+            parts = {name: net if len(shares) == 1 else select_members(net, share) for name, net in fixed.items()}
             alongside = {
-                name: part(guide, part_dims(model, name, dims, theirs), make[name])
-                for name, guide in model.needs().items()
-                if guide.trained == "alongside"
+                name: Learner(
+                    part,
+                    part.init(part_dims(model, name, dims, parts), init[name]["init"]).to(device),
+                    model.training.updates,
+                )
+                for name, part in model.needs().items()
+                if part.trained == "alongside"
             }
-            seen = pairs if pairs.obs.dim() == 2 else replace(pairs, obs=pairs.obs[some])
-            stream = Rng(seeds[some], device=device, dtype=rng.dtype, path=rng.path)
-            self.shares.append(Updates(part(own, dims, make), alongside, theirs, seen, stream, precision))
-        large = self.shares[0].main.matrix.shape[1] > SMALL
-        self.threads = max(1, cores // len(chosen)) if large else 1
-        self.pool = ThreadPoolExecutor(len(chosen)) if len(chosen) > 1 else None
+            own = stack.slice_fields(expanded, share)
+            main = Learner(own, own.init(dims, init["init"]).to(device), model.training.updates)
+            seen = data if data.obs.dim() == 2 else replace(data, obs=data.obs[share])
+            stream = Rng(seeds[share], device=device, dtype=rng.dtype, path=rng.path)
+            self.shares.append(Updates(main, alongside, parts, seen, stream, precision))
+        large = self.shares[0].main.matrix.shape[1] > SINGLE_THREAD_WEIGHTS
+        self.threads = max(1, cores // len(shares)) if large else 1
+        self.pool = ThreadPoolExecutor(len(shares)) if len(shares) > 1 else None
 
     @property
     def done(self) -> int:
-        """Updates."""
+        """The number of updates done."""
         return int(self.shares[0].done)
 
     @property
-    def how(self) -> str:
-        """In words, what runs the updates."""
-        if self.shares[0].done.is_cuda:
-            return "compiled" if self.compiled else "not compiled"
-        cores = self.threads * len(self.shares)
-        words = f"{cores} core" + "s" * (cores > 1)
-        if not self.compiled:
-            return words
-        faults = [share.traced.fault for share in self.shares if share.traced and share.traced.fault]
-        return f"{words}, not compiled: {faults[0][:80]}" if faults else f"{words}, compiled"
+    def compiled(self) -> bool:
+        """Whether the first updates are delayed by a compiler."""
+        return self.shares[0].main.compiled
 
     @property
-    def compiled(self) -> bool:
-        """Whether the first updates wait for a compiler."""
-        return any(share.main.compiled if share.done.is_cuda else share.to_trace for share in self.shares)
+    def execution(self) -> str:
+        """How the updates are run, for people."""
+        if self.shares[0].done.device.type != "cpu":
+            return "compiled" if self.compiled else "not compiled"
+        cores = self.threads * len(self.shares)
+        return f"{cores} core" + "s" * (cores > 1)
 
     def run(self, count: int) -> dict[str, Tensor]:
-        """Do `count` updates; the mean of each logged number over them, one a member."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(self.threads)  # compiled code keeps to as many as there were
-        try:
-            for share in self.shares:
-                share.prepare()
-        finally:
-            torch.set_num_threads(before)
-        return joined(self._each(lambda share: share.run(count)))
-
-    def losses_on(self, pairs: Dataset) -> dict[str, Tensor]:
-        """What would be logged on other pairs."""
-        return joined([share.losses_on(pairs) for share in self.shares])
-
-    def _each(self, work: Callable[[Updates], T]) -> list[T]:
+        """Do `count` updates; return the mean of each logged value over them, one per member."""
         before = torch.get_num_threads()
 
-        def alone(share: Updates) -> T:
+        def run_share(share: Updates) -> dict[str, Tensor]:
             torch.set_num_threads(self.threads)
-            return work(share)
+            return share.run(count)
 
         try:
-            return [alone(self.shares[0])] if self.pool is None else list(self.pool.map(alone, self.shares))
+            with matmul_precision(self.precision):
+                return join_members(list((map if self.pool is None else self.pool.map)(run_share, self.shares)))
         finally:
             torch.set_num_threads(before)
+
+    def losses_on(self, data: Dataset) -> dict[str, Tensor]:
+        """Return the logged values on other data."""
+        return join_members([share.losses_on(data) for share in self.shares])
 
     def state(self) -> dict[str, Tensor]:
-        """Everything needed to go on from here, bit for bit."""
-        return joined([share.state() for share in self.shares])
+        """Return everything that is needed to resume from here bit for bit."""
+        return join_members([share.state() for share in self.shares])
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go back to a saved state."""
@@ -134,21 +119,15 @@ class Shares:
             begin = end
 
     def results(self) -> tuple[nn.Module, dict[str, nn.Module]]:
-        """The weights that count, of all members: the model's, and those of the parts trained alongside."""
-        alongside = {name: whole([s.alongside[name] for s in self.shares]) for name in self.shares[0].alongside}
-        return whole([share.main for share in self.shares]), alongside
+        """Return the trained weights of all members: the model's, and those of the parts trained alongside."""
+        names = self.shares[0].alongside
+        alongside = {name: join_results([share.alongside[name] for share in self.shares]) for name in names}
+        return join_results([share.main for share in self.shares]), alongside
 
 
-def joined(shares: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Members one after another; what is one number for all is the same in each share."""
+def join_members(shares: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Concatenate the tensors of all shares by name. Scalars are equal in all shares."""
     return {
         name: torch.cat([share[name] for share in shares]) if first.dim() else first
         for name, first in shares[0].items()
     }
-
-
-def whole(parts: Sequence[Part]) -> nn.Module:
-    """One net of all members."""
-    if len(parts) == 1:
-        return parts[0].result()
-    return from_matrix(parts[0].net, torch.cat([part.best for part in parts]))
