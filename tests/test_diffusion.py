@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from diffclone import DiffusionGuide, Training
-from diffclone.errors import DiffcloneWarning, InvalidSettings
+from diffclone.errors import DiffcloneWarning
 from diffclone.experiments.record_index import complete_settings
 from diffclone.guides import GUIDES
 from diffclone.guides.diffusion import T_SAMPLERS
@@ -356,8 +356,6 @@ def test_settings_with_importance_sampling_are_read_with_a_warning() -> None:
     assert (
         complete_settings("guide", json.dumps(values)) is None
     )  # its Records are not taken for those of stratified draws
-    with pytest.raises(InvalidSettings, match="t_sampling must be one of uniform, antithetic, stratified"):
-        DiffusionGuide(t_sampling="importance")  # pyright: ignore[reportArgumentType]
 
 
 def test_the_score_error_is_the_error_with_a_shorter_gradient() -> None:
