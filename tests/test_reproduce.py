@@ -75,6 +75,7 @@ def test_demonstrations_from_a_file(tmp_path: Path, diffclone: Command) -> None:
         (["pixels", "--only", "pixel"], "neither"),
         (["pixels", "--seeds", "0"], "at least one seed"),
         (["pixels", "--workers", "0"], "at least one worker"),
+        (["pixels", "--plan", "--device", "gpu"], "unknown device"),
         (["pixels", "--data", "car-racing"], "TASK=FILE"),
         (["pixels", "--data", "car=x.npz"], "unknown task"),
         (["pixels", "--data", "car-racing=nowhere.npz"], "nowhere.npz"),

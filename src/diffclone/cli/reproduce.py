@@ -62,8 +62,8 @@ class Reproduce:
     def run(self) -> None:
         """Run the command."""
         experiments, options = self.find_experiments(), self.run_options()
-        # A plan may be for another machine.
-        device = self.device if self.plan and self.device != "auto" else str(choose_device(self.device))
+        elsewhere = self.plan and self.device.partition(":")[0] in ("cpu", "cuda", "mps")  # a plan for another machine
+        device = self.device if elsewhere else str(choose_device(self.device))
         workspace = Workspace(self.out, device, guide_cache() if self.cache else None, self.precision)
         workspace.check()
         if self.workers < 1:
