@@ -33,7 +33,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_writing_replaces_whole_and_makes_folders(tmp_path: Path) -> None:
+def test_writing_replaces_the_whole_file_and_makes_folders(tmp_path: Path) -> None:
     path = tmp_path / "b" / "c.bin"
     write_atomically(path, b"long content")
     write_atomically(path, b"new")
@@ -48,26 +48,26 @@ def test_json_round_trip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b""])
-def test_damaged_json_is_named(tmp_path: Path, content: bytes) -> None:
+def test_damaged_json_is_reported_with_its_path(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(InvalidFile, match=r"a\.json is not JSON"):
         read_json(tmp_path / "a.json")
 
 
-def test_tensors_round_trip_with_what_they_are_about(tmp_path: Path) -> None:
+def test_tensors_and_their_header_round_trip(tmp_path: Path) -> None:
     matrix = torch.arange(12.0, dtype=torch.float64).reshape(3, 4)
-    # A view, a transposed view, and two names for one memory: all are saved by value.
+    # A view, a transposed view, and two names for the same memory: all are saved by value.
     tensors = {"row": matrix[1], "turned": matrix.mT, "same": matrix[1], "count": torch.tensor(2**60)}
     about = {"seed": 3, "settings": {"lr": 1e-4, "λ": None}}
     write_tensors(tmp_path / "a.safetensors", tensors, about)
-    again, told = read_tensors(tmp_path / "a.safetensors")
-    assert told == about
+    again, header = read_tensors(tmp_path / "a.safetensors")
+    assert header == about
     assert again.keys() == tensors.keys()
     assert all(torch.equal(again[k], tensors[k]) and again[k].dtype == tensors[k].dtype for k in tensors)
 
 
 @pytest.mark.parametrize("keep", [0, 4, 40, -1])
-def test_a_damaged_tensor_file_is_named(tmp_path: Path, keep: int) -> None:
+def test_a_damaged_tensor_file_is_reported_with_its_path(tmp_path: Path, keep: int) -> None:
     path = tmp_path / "a.safetensors"
     write_tensors(path, {"x": torch.ones(100)}, None)
     path.write_bytes(path.read_bytes()[:keep])
@@ -75,13 +75,13 @@ def test_a_damaged_tensor_file_is_named(tmp_path: Path, keep: int) -> None:
         read_tensors(path)
 
 
-def test_missing_files_are_named(tmp_path: Path) -> None:
+def test_missing_files_are_reported_with_their_path(tmp_path: Path) -> None:
     for read in (read_json, read_tensors, read_lines, Record.read_all):
         with pytest.raises(InvalidFile, match=r"no such file: .*none"):
             read(tmp_path / "none")
 
 
-def test_refuse_existing_names_the_path_and_the_way_out(tmp_path: Path) -> None:
+def test_refuse_existing_reports_the_path_and_a_solution(tmp_path: Path) -> None:
     refuse_existing(tmp_path / "new")
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     for path in (tmp_path, tmp_path / "link"):
@@ -89,7 +89,7 @@ def test_refuse_existing_names_the_path_and_the_way_out(tmp_path: Path) -> None:
             refuse_existing(path)
 
 
-def test_create_path_leaves_nothing_after_an_error_and_nothing_overwritten(tmp_path: Path) -> None:
+def test_create_path_removes_its_files_after_an_error_and_overwrites_nothing(tmp_path: Path) -> None:
     path = tmp_path / "out"
 
     def interrupted() -> None:
@@ -158,7 +158,7 @@ def test_a_complete_last_line_without_newline_is_kept(tmp_path: Path) -> None:
         ("[1]\n", "line 3 is not a JSON object"),
     ],
 )
-def test_a_damaged_line_is_named_with_its_number(tmp_path: Path, end: str, message: str) -> None:
+def test_a_damaged_line_is_reported_with_its_number(tmp_path: Path, end: str, message: str) -> None:
     write_text_lines(tmp_path / "a.jsonl", end)
     with pytest.raises(InvalidFile, match=rf"a\.jsonl: {message}.*Correct or remove that line\."):
         read_lines(tmp_path / "a.jsonl")

@@ -99,7 +99,7 @@ def run_python(code: str) -> Any:
 LOADED = "print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
 
 
-def test_reports_do_without_torch() -> None:
+def test_reports_do_not_import_torch() -> None:
     modules = [name for name in PATHS if name.startswith("diffclone.reports")]
     assert len(modules) > 5
     loaded = run_python(f"import json, sys, {', '.join(modules)}; {LOADED}")
@@ -107,12 +107,12 @@ def test_reports_do_without_torch() -> None:
     assert "torch" not in loaded
 
 
-def test_the_package_loads_nothing_until_it_is_used() -> None:
+def test_importing_the_package_imports_no_other_package() -> None:
     loaded = run_python(f"import json, sys, diffclone, diffclone.records; {LOADED}")
     assert not {"torch", "numpy", "gymnasium"} & set(loaded)
 
 
-def test_the_public_names_leave_optional_packages_alone() -> None:
+def test_the_public_names_import_no_optional_package() -> None:
     code = (
         "import json, sys, time, torch; begun = time.perf_counter(); from diffclone import *; "
         "print(json.dumps([time.perf_counter() - begun, sorted({m.split('.')[0] for m in sys.modules})]))"
@@ -128,7 +128,7 @@ def test_the_public_names_leave_optional_packages_alone() -> None:
     assert not optional & modules
 
 
-def test_each_public_name_is_declared_once_for_checkers_and_once_for_the_program() -> None:
+def test_type_checkers_and_the_program_see_the_same_public_names() -> None:
     (block,) = [node for node in ast.parse(PATHS["diffclone"].read_text()).body if isinstance(node, ast.If)]
     declared = {
         f"{statement.module}.{alias.name}"
@@ -163,5 +163,5 @@ def test_fit_is_the_function_whatever_is_imported_first(imports: str) -> None:
     assert found == [True, "function", True]
 
 
-def test_submodules_are_attributes_as_if_they_were_imported() -> None:
+def test_a_submodule_is_imported_when_it_is_first_used() -> None:
     assert run_python("import json, diffclone; print(json.dumps(diffclone.tasks.TASKS['maze'].name))") == "maze"

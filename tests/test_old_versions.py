@@ -24,12 +24,12 @@ OBS = EXPECTED["obs"]
 POLICIES = sorted(path.name for path in (OLD / "policies").iterdir())
 
 
-def assert_close(found: npt.ArrayLike, expected: npt.NDArray[Any]) -> None:
+def assert_close(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> None:
     """Compare to the digits in which processors agree."""
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_every_method_and_guide_has_a_policy() -> None:
+def test_there_is_a_policy_of_every_method_and_guide() -> None:
     assert [
         "bc",
         *(f"dbc-{guide}" for guide in ("diffusion", "energy", "gan", "vae")),
@@ -47,11 +47,11 @@ def test_a_policy_loads_and_acts_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_settings_are_written_as_they_were(name: str) -> None:
+def test_settings_are_written_as_before(name: str) -> None:
     check_settings(read_json(OLD / "policies" / name / "config.json")["method"])
 
 
-def test_settings_with_an_encoder_are_written_as_they_were() -> None:
+def test_settings_with_an_encoder_are_written_as_before() -> None:
     check_settings(read_json(OLD / "settings.json"))
 
 
@@ -66,10 +66,13 @@ def test_demonstrations_have_the_same_fingerprint() -> None:
     assert demos.fingerprint == read_json(OLD / "run" / "run.json")["data"]["fingerprint"]
 
 
-def test_a_finished_run_loads_with_its_guide_monitor_and_records(tmp_path: Path) -> None:
+def test_a_finished_run_loads_with_its_guide_monitor_and_records() -> None:
     run = Run(OLD / "run")
     policy = run.policy()
     assert_close(policy(OBS), EXPECTED["run"])
+    assert policy.guide is not None
+    assert len(policy.guide) == 4
+    assert policy.guide.cost(OBS, EXPECTED["run"][1]).shape == (4, len(OBS))
     score = policy.monitor(OBS, EXPECTED["run"][1])
     for part in ("state", "action", "both"):
         np.testing.assert_allclose(getattr(score, part), EXPECTED[f"score-{part}"], rtol=1e-3)
@@ -88,7 +91,7 @@ def resume(folder: Path) -> Run:
     return train_run(folder, method, Demonstrations.load(OLD / "demonstrations.npz"), options, task=identity["task"])
 
 
-def test_the_same_training_leaves_a_finished_run_as_it_is(tmp_path: Path) -> None:
+def test_training_again_does_not_change_a_finished_run(tmp_path: Path) -> None:
     shutil.copytree(OLD / "run", tmp_path / "run")
     assert_close(resume(tmp_path / "run").policy()(OBS), EXPECTED["run"])
     for name in ("policy/model.safetensors", "records.jsonl", "metrics.jsonl"):

@@ -33,22 +33,22 @@ def test_nested_settings_survive_json() -> None:
     assert from_dict(METHODS, values) == GUIDED
 
 
-def test_settings_are_values() -> None:
+def test_settings_with_equal_fields_are_equal_and_hash_equally() -> None:
     assert DBC() == DBC()
     assert hash(DBC()) == hash(DBC())
     assert DBC() != DBC(coefficient=2.0)
 
 
-def test_fields_left_out_have_their_defaults() -> None:
+def test_missing_fields_have_their_defaults() -> None:
     assert from_dict(METHODS, {"type": "bc", "network": {"width": 9}}) == BC(network=Network(width=9))
 
 
-def test_an_unknown_field_is_named_with_the_known_ones() -> None:
+def test_an_unknown_field_is_reported_with_the_known_ones() -> None:
     with pytest.raises(InvalidSettings, match=r"Network has no widht; it has width, depth"):
         from_dict(METHODS, {"type": "bc", "network": {"widht": 9}})
 
 
-def test_an_unknown_type_is_named() -> None:
+def test_an_unknown_type_is_reported() -> None:
     with pytest.raises(DiffcloneError, match="nope"):
         from_dict(METHODS, {"type": "nope", "coefficient": 1.0})
 
@@ -81,7 +81,7 @@ def test_an_unknown_type_is_named() -> None:
         ({"network": {"width": "x" * 1000}}, "it is 'x+…\\.$"),
     ],
 )
-def test_values_that_do_not_fit_are_one_clear_line(changes: dict[str, Any], message: str) -> None:
+def test_wrong_values_are_reported_in_one_line(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(DiffcloneError, match=message) as raised:
         from_dict(METHODS, {"type": "dbc", **changes})
     assert "\n" not in str(raised.value)
@@ -166,7 +166,7 @@ def test_other_dataclasses_are_checked_too() -> None:
         ({"x": {"y": 1}}, {"x": 5}, ["x: {'y': 1} != 5"]),
     ],
 )
-def test_differences_name_the_path_and_both_sides(a: Any, b: Any, found: list[str]) -> None:
+def test_differences_report_the_path_and_both_values(a: Any, b: Any, found: list[str]) -> None:
     assert differences(a, b) == found
 
 
@@ -183,7 +183,7 @@ def test_differences_name_the_path_and_both_sides(a: Any, b: Any, found: list[st
         {"ema": 0.0},
     ],
 )
-def test_training_refuses_nonsense(values: dict[str, Any]) -> None:
+def test_training_refuses_invalid_values(values: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings, match=next(iter(values))):
         Training(**values)
 
@@ -192,12 +192,12 @@ def test_training_refuses_nonsense(values: dict[str, Any]) -> None:
     "values",
     [{"t_low": -1}, {"t_low": 20, "t_high": 20}, {"t_high": 1001}, {"steps": 10, "t_high": 11}, {"draws": 0}],
 )
-def test_the_diffusion_guide_refuses_nonsense(values: dict[str, Any]) -> None:
+def test_the_diffusion_guide_refuses_invalid_values(values: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings, match=next(iter(values))):
         DiffusionGuide(**values)
 
 
-def test_a_registry_is_a_mapping_that_explains_itself() -> None:
+def test_a_registry_is_a_mapping_that_explains_unknown_names() -> None:
     colours = Registry("colour", {"red": 1, "green": 2})
     assert dict(colours) == {"red": 1, "green": 2}
     assert "red" in colours
@@ -294,7 +294,7 @@ def test_entry_points_are_loaded_when_they_are_needed(tmp_path: Path, monkeypatc
             colours["gren"]
 
 
-def test_a_missing_name_can_be_asked_for() -> None:
+def test_in_and_get_work_for_a_missing_name() -> None:
     colours = Registry("colour", {"red": 1})
     assert "blue" not in colours
     assert colours.get("blue") is None

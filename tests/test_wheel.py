@@ -10,9 +10,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """What a command says on stdout; where it fails, everything it said."""
+    """Return the standard output of a command. The message of a failed assertion holds all of its output."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
-    clean["OMP_NUM_THREADS"] = "1"  # as all tests: several run side by side
+    clean["OMP_NUM_THREADS"] = "1"  # as in all tests: several run at the same time
     done = subprocess.run([str(c) for c in command], cwd=cwd, env=clean, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
@@ -26,19 +26,25 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_wheel_carries_what_the_library_reads(wheel: Path) -> None:
+def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         names = set(file.namelist())
     assert {"diffclone/assets/maze.npz", "diffclone/assets/CHECKSUMS", "diffclone/py.typed"} <= names
     package = ROOT / "src" / "diffclone"
-    files = {
-        path.relative_to(package) for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts
-    }
-    assert {name for name in names if name.startswith("diffclone/")} == {
-        f"diffclone/{path.as_posix()}" for path in files
-    }
-    outside = {name.split("/")[0] for name in names} - {"diffclone"}
-    assert all(name.endswith(".dist-info") for name in outside)
+    files = {path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    inside = {name for name in names if name.startswith("diffclone/")}
+    assert inside == {f"diffclone/{path.relative_to(package).as_posix()}" for path in files}
+    assert all(name.split("/")[0].endswith(".dist-info") for name in names - inside)
+
+
+def test_the_wheel_holds_no_benchmarks_scripts_or_tests(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as file:
+        names = file.namelist()
+    folders = {part for name in names for part in name.split("/")[:-1]}
+    assert not folders & {"bench", "benchmarks", "scripts", "tests", "docs", "examples"}
+    modules = {Path(name).stem for name in names}
+    assert not modules & {"expert_training", "train_expert", "ppo", "bench"}
+    assert not [name for name in names if name.startswith("test_") or "/test_" in name]
 
 
 def test_a_clean_environment_runs_the_demo(wheel: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`python -m diffclone`, the same as the command `diffclone`."""
+"""Run the command line: `python -m diffclone` is the same as `diffclone`."""
 
 from diffclone.cli.main import main
 

@@ -1,4 +1,4 @@
-"""What was done and what came out, one line of JSON each. A number without its Record does not count."""
+"""Records: what was done and what was measured, one line of JSON each. Every reported number has one."""
 
 import datetime
 import importlib.metadata
@@ -13,7 +13,7 @@ from diffclone.files import append_line, read_lines
 
 
 def versions() -> dict[str, str]:
-    """Of everything that can move a number."""
+    """Return the versions of Python and of the packages that can change a number."""
     found = {"python": platform.python_version()}
     for package in ("diffclone", "torch", "numpy", "mujoco", "gymnasium"):
         try:
@@ -26,33 +26,36 @@ def versions() -> dict[str, str]:
 @final
 @dataclass(frozen=True)
 class Record:
-    """One training or one evaluation."""
+    """One training, one evaluation or one measurement."""
 
     kind: str
     """What was done: training, evaluation, expert, multimodality, benchmark, timing."""
     settings: Mapping[str, Any]
-    """Of the method, complete."""
+    """All settings of the method."""
     members: list[dict[str, Any]]
-    """Seeds, and fields that vary."""
+    """The seed of each member, and its values of the fields that vary."""
     data: Mapping[str, Any]
-    """The demonstrations: fingerprint, sizes, where they come from."""
+    """The demonstrations: fingerprint, sizes, source."""
     results: Mapping[str, Any]
     """What was measured."""
     device: str
+    """The name of the GPU, or "cpu"."""
     seconds: float
-    """Wall clock; of a training that was resumed, since then."""
+    """Wall-clock time. For a training that was resumed, the time since then."""
     quick: bool = False
-    """A shortened run: never compared with the paper."""
+    """Whether the run was shortened. Such Records are never compared with the paper."""
     versions: Mapping[str, str] = field(default_factory=versions)
+    """Versions of Python and packages."""
     when: str = field(default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"))
+    """The time at which the Record was made."""
 
     def append_to(self, path: Path) -> None:
-        """Add one line."""
+        """Add one line to a file."""
         append_line(path, asdict(self))
 
     @classmethod
     def read_all(cls, path: Path) -> list["Record"]:
-        """Every line of a file."""
+        """Read all Records of a file."""
         try:
             return [cls(**line) for line in read_lines(path)]
         except TypeError as error:
