@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from diffclone import BC, DBC, DiffusionGuide, EnergyGuide, Network, Training
+from diffclone.data.formats import FORMATS
 from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidPlugin, InvalidSettings, NameTaken, UnknownName
+from diffclone.experiments import EXPERIMENTS
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Method
 from diffclone.registry import Registry
 from diffclone.settings import differences, from_dict, to_dict
+from diffclone.tasks import TASKS
 from own_models import Reconstruction, Robust
 
 GUIDED = DBC(
@@ -292,6 +295,15 @@ def test_entry_points_are_loaded_when_they_are_needed(tmp_path: Path, monkeypatc
         assert len(colours) == 3
         with pytest.raises(UnknownName, match=r"unknown colour 'gren'; did you mean 'green'\? Known: blue, green, red"):
             colours["gren"]
+
+
+def test_every_registry_takes_entries_of_other_packages() -> None:
+    registries: list[Registry[Any]] = [METHODS, GUIDES, TASKS, FORMATS, EXPERIMENTS]
+    for registry in registries:
+        assert registry.group == f"diffclone.{registry.kind}s"
+        with pytest.raises(InvalidPlugin, match=f"the {registry.kind} 'wrong' must be"):
+            registry.register("wrong")(object())
+        assert "wrong" not in registry
 
 
 def test_in_and_get_work_for_a_missing_name() -> None:
