@@ -320,7 +320,7 @@ def test_the_error_of_an_unknown_command_names_the_nearest(diffclone: Command) -
         ("train maze --out x --training.updates 0", "training: updates and batch must be at least 1"),
         ("train maze --out x --coefficient atuo", r"--coefficient FLOAT\|auto: 'atuo' is not a number"),
         ("train maze --out x --imitation auto", "--imitation FLOAT: 'auto' is not a number"),
-        ("train maze --out x --coefficient auto --imitation 0", "against L_BC, whose weight is 0"),
+        ("train maze --out x --coefficient auto --imitation 0", "of L_BC, whose weight is 0"),
         ("train maze --out x --network.width 0", "network: width must be at least 1, and depth not negative"),
         ("train maze spiral --out x", "unexpected argument 'spiral'"),
         ("train maze", "missing from diffclone train: --out PATH"),
@@ -415,7 +415,7 @@ def test_evaluate_explains_an_unusable_folder(diffclone: Command, run_folder: Pa
     assert_error(diffclone("evaluate", run_folder, "--task", "mase"), "unknown task 'mase'; did you mean 'maze'")
     assert_error(diffclone("evaluate", run_folder, "--episodes", "0"), "at least one episode must be run")
     shutil.rmtree(run_folder / "policy")
-    assert_error(diffclone("evaluate", run_folder), "has not finished training. Give the same `diffclone train` again")
+    assert_error(diffclone("evaluate", run_folder), "has not finished training. Run the same `diffclone train` command again")
 
 
 @pytest.mark.parametrize("name", ["policy/config.json", "policy/model.safetensors", "run.json"])

@@ -253,7 +253,7 @@ def test_a_member_that_is_nan_leaves_the_auto_coefficient_of_the_others() -> Non
 
 
 def test_an_auto_coefficient_has_nothing_to_balance_without_imitation() -> None:
-    with pytest.raises(InvalidSettings, match="balances the guide against L_BC, whose weight is 0"):
+    with pytest.raises(InvalidSettings, match="is relative to the gradient of L_BC, whose weight is 0"):
         DBC(coefficient="auto", imitation=0.0)
 
 

@@ -139,7 +139,7 @@ def test_a_second_training_in_the_same_folder_is_refused_until_the_first_ends(tm
     assert first.stdout.readline() == b"locked\n"
     with pytest.raises(InvalidFile, match=rf"process {first.pid} is training in .*run\. Wait for it, or choose"):
         train_run(folder, method, demos, FitOptions(device="cpu"))
-    assert [path.name for path in folder.iterdir()] == [".lock"]
+    assert [path.name for path in folder.iterdir()] == ["run.lock"]
     first.kill()  # its lock ends with it
     first.communicate(timeout=60)
     assert train_run(folder, method, demos, FitOptions(device="cpu")).finished

@@ -7,7 +7,7 @@ checkpoints/        the state of each stage
 parts/              weights of the parts of the method, e.g. the guide
 policy/             the result
 records.jsonl       one Record of the training, one per evaluation
-.lock               locked while a process trains in the folder; contains its process id
+run.lock            locked while a process trains in the folder; contains its process id
 """
 
 import json
@@ -46,7 +46,7 @@ from diffclone.training.session import describe_data
 if sys.platform != "win32":
     import fcntl
 
-LOCK = ".lock"
+LOCK = "run.lock"
 
 
 @final
