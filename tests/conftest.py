@@ -36,6 +36,14 @@ def assert_error(result: CommandResult, message: str) -> None:
     assert re.fullmatch(rf"diffclone: [^\n]*{message}[^\n]*\n", result.err), result.err
 
 
+def install_package(folder: Path, package: str, entry_points: str) -> None:
+    """Write the metadata of a package with entry points into a folder, as pip would install it there."""
+    info = folder / f"{package}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(entry_points)
+
+
 @pytest.fixture
 def diffclone(capsys: pytest.CaptureFixture[str]) -> Command:
     """Run a command in this process and return what it printed."""

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from conftest import install_package
 from diffclone import Demonstrations
 from diffclone.data.formats import FORMATS, describe, has_format_prefix
 from diffclone.errors import InvalidData, MissingPackage
@@ -365,10 +366,7 @@ def test_the_content_decides_the_format_of_files_with_other_names(tmp_path: Path
 
 def test_another_package_adds_a_format_by_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tables.py").write_text(TABLES)
-    info = tmp_path / "tables-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Name: tables\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[diffclone.formats]\ntable = tables:TABLE\n")
+    install_package(tmp_path, "tables", "[diffclone.formats]\ntable = tables:TABLE\n")
     monkeypatch.syspath_prepend(tmp_path)
     FORMATS.__dict__.pop("_plugins", None)
     try:

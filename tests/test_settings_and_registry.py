@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from conftest import install_package
 from diffclone import BC, DBC, DiffusionGuide, EnergyGuide, Network, Training
 from diffclone.data.formats import FORMATS
 from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidPlugin, InvalidSettings, NameTaken, UnknownName
@@ -250,13 +251,9 @@ def test_a_class_that_is_defined_again_replaces_itself() -> None:
 
 
 def install(folder: Path, package: str, group: str, entries: dict[str, str], source: str) -> None:
-    """Write a package with entry points as pip would install it."""
     (folder / f"{package}.py").write_text(source)
-    info = folder / f"{package}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
     lines = [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
-    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    install_package(folder, package, "\n".join(lines) + "\n")
 
 
 def test_entry_points_are_loaded_when_they_are_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
