@@ -415,7 +415,9 @@ def test_evaluate_explains_an_unusable_folder(diffclone: Command, run_folder: Pa
     assert_error(diffclone("evaluate", run_folder, "--task", "mase"), "unknown task 'mase'; did you mean 'maze'")
     assert_error(diffclone("evaluate", run_folder, "--episodes", "0"), "at least one episode must be run")
     shutil.rmtree(run_folder / "policy")
-    assert_error(diffclone("evaluate", run_folder), "has not finished training. Run the same `diffclone train` command again")
+    assert_error(
+        diffclone("evaluate", run_folder), "has not finished training. Run the same `diffclone train` command again"
+    )
 
 
 @pytest.mark.parametrize("name", ["policy/config.json", "policy/model.safetensors", "run.json"])
