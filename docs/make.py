@@ -15,6 +15,7 @@ import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from diffclone.records import Record
@@ -126,7 +127,33 @@ def timing_table() -> str:
     return "\n".join(lines)
 
 
+def tree() -> str:
+    """Return the layout of the package: its modules, then one line per folder with the modules in it."""
+    package = ROOT / "src/diffclone"
+
+    def modules(folder: Path) -> str:
+        files = (path.stem for path in sorted(folder.glob("*.py")) if path.stem != "__init__")
+        inner = (f"{path.name}/ ({modules(path)})" for path in folder.iterdir() if (path / "__init__.py").exists())
+        return " ".join([*files, *sorted(inner)])
+
+    lines = ["src/diffclone/", *wrap(modules_at_top(package), 118, initial_indent="  ", subsequent_indent="  ")]
+    for folder in sorted(path for path in package.iterdir() if (path / "__init__.py").exists()):
+        start = f"  {folder.name}/".ljust(16)
+        lines += wrap(
+            modules(folder) or "demonstrations, experts and policies",
+            118,
+            initial_indent=start,
+            subsequent_indent=" " * 16,
+        )
+    return "\n".join(["```", *lines, "```"])
+
+
+def modules_at_top(package: Path) -> str:
+    return " ".join(path.name for path in sorted(package.glob("*.py")))
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
+    "tree": tree,
     "maze-authors": lambda: maze_table(bundled=False),
     "maze-bundled": lambda: maze_table(bundled=True),
     "maze-validation": validation_table,
@@ -189,7 +216,7 @@ def main() -> int:
     for path in (
         ROOT / "README.md",
         *(DOCS / f"{name}.md" for name in ("results", "tasks", "monitor", "deploy", "performance")),
-        *(DOCS / f"{name}.md" for name in ("reproduction", "paper-recipe")),
+        *(DOCS / f"{name}.md" for name in ("reproduction", "paper-recipe", "design")),
     ):
         text = path.read_text(encoding="utf-8")
         if filled(text) != text:
