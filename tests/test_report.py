@@ -427,7 +427,7 @@ def too_large(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (bad_name, "after no task"),
+        (bad_name, "not named after a task"),
         (two_of_one, "Remove one"),
         (too_large, "up to 3 MB"),
         (nothing, "no file named after a task"),
