@@ -22,7 +22,7 @@ LAYERS = [
     ["guides"],
     ["training", "deploy.monitor"],
     ["methods"],
-    ["policy"],
+    ["policy", "deploy.policy_config"],
     ["fit", "evaluation", "training.augmentation"],
     ["deploy", "training.runs"],
     ["deploy.calibration"],
@@ -87,6 +87,15 @@ def test_imports_go_down_only(path: Path) -> None:
     reached = add_packages({module, *direct_imports(path)})
     upward = sorted(name for name in reached if layer_of(name) > layer_of(module))
     assert not upward, f"{module} imports {', '.join(upward)}, in a layer above it"
+
+
+def test_the_package_keeps_its_layout() -> None:
+    modules = [path for path in MODULES if path.parent == ROOT]
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and path.name != "__pycache__"]
+    assert len(modules) <= 14
+    assert len(folders) <= 12
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES}
+    assert not {name_of(path): length for path, length in lengths.items() if length > 300}
 
 
 def run_python(code: str) -> Any:

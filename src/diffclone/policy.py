@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar, cast, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,57 +16,17 @@ from torch import Tensor, nn
 from diffclone.data import Normaliser
 from diffclone.deploy.card import model_card
 from diffclone.deploy.monitor import CALIBRATION, Monitor, Score
-from diffclone.errors import DiffcloneError, InvalidData, InvalidFile, InvalidSettings, UnknownMember
-from diffclone.files import create_path, digest, read_json, read_tensors, write_atomically, write_json, write_tensors
-from diffclone.methods import METHODS
+from diffclone.deploy.policy_config import FORMAT, PolicyConfig
+from diffclone.errors import InvalidData, InvalidFile, InvalidSettings, UnknownMember
+from diffclone.files import create_path, digest, read_tensors, write_atomically, write_json, write_tensors
 from diffclone.model import Dims, Method
 from diffclone.records import versions
 from diffclone.rng import Rng
-from diffclone.settings import from_dict, to_dict
+from diffclone.settings import to_dict
 from diffclone.training.guide import TrainedGuide
 from diffclone.training.members import Member, from_matrix, to_matrix
 
 Array = TypeVar("Array", Tensor, npt.NDArray[Any])
-
-FORMAT = 1
-"""Version of the folder that `save` writes."""
-
-
-@final
-@dataclass(frozen=True)
-class Config:
-    """The part of a policy's config.json that loading the policy needs, with its types checked."""
-
-    method: Method[Any]
-    members: tuple[Member, ...]
-    observation_size: int
-    action_size: int
-    data: Mapping[str, Any]
-    diverged: tuple[int, ...] = ()
-    sha256: str | None = None
-    """The hash of model.safetensors."""
-
-    def __post_init__(self) -> None:
-        if min(self.observation_size, self.action_size, len(self.members)) < 1:
-            raise InvalidSettings("observation_size, action_size and the number of members must be at least 1.")
-
-    @classmethod
-    def read(cls, path: Path) -> "Config":
-        """Read and check a file. An error names the file and the key."""
-        values = read_json(path)
-        if not isinstance(values, dict) or "format" not in values:
-            raise InvalidFile(f"{path} is not the config.json of a policy: it has no format.")
-        found = cast(dict[str, Any], values)
-        if found["format"] != FORMAT:
-            raise InvalidFile(
-                f"{path.parent} has format {found['format']}; this version of diffclone reads format {FORMAT}."
-            )
-        known = {f.name: found[f.name] for f in dataclasses.fields(cls) if f.name in found}
-        try:
-            method = from_dict(METHODS, found.get("method"), "method")
-            return from_dict(cls, known | {"method": method})
-        except DiffcloneError as error:
-            raise InvalidFile(f"{path}: {error}") from None
 
 
 @final
@@ -248,7 +208,7 @@ class Policy:
     def load(cls, folder: str | Path, *, device: torch.device | str = "cpu") -> "Policy":
         """Read a folder that `save` wrote."""
         folder = Path(folder)
-        config = Config.read(folder / "config.json")
+        config = PolicyConfig.read(folder / "config.json")
         method: Method[Any] = config.method
         tensors, _ = read_tensors(folder / "model.safetensors")
         if (found := digest(folder / "model.safetensors")) != (config.sha256 or found):
