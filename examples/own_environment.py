@@ -1,4 +1,4 @@
-"""Record demonstrations in a Gymnasium environment of yours, learn from them, and play the policy there.
+"""Record demonstrations in a Gymnasium environment, train on them, and evaluate the policy there.
 
 python examples/own_environment.py
 """
@@ -9,9 +9,9 @@ import numpy as np
 from diffclone import BC, Demonstrations, Network, Training, evaluate, fit
 
 
-def expert(seen: np.ndarray) -> np.ndarray:
-    """Swing a pendulum up by energy, hold it by a spring."""
-    cosine, sine, speed = seen
+def expert(obs: np.ndarray) -> np.ndarray:
+    """Swing a pendulum up by controlling its energy, then hold it with a PD controller."""
+    cosine, sine, speed = obs
     angle = np.arctan2(sine, cosine)
     if abs(angle) < 0.5:
         return np.array([np.clip(-16 * angle - 4 * speed, -2, 2)], dtype=np.float32)
@@ -20,21 +20,20 @@ def expert(seen: np.ndarray) -> np.ndarray:
 
 
 env = gym.make("Pendulum-v1")
-obs, act, ends = [], [], []
+observations, actions, ends = [], [], []
 for episode in range(10):
-    seen, _ = env.reset(seed=episode)
-    over = False
-    while not over:
-        chosen = expert(seen)
-        obs.append(seen)
-        act.append(chosen)
-        seen, _, terminated, truncated, _ = env.step(chosen)
-        over = terminated or truncated
-    ends.append(len(obs))
+    obs, _ = env.reset(seed=episode)
+    done = False
+    while not done:
+        observations.append(obs)
+        actions.append(expert(obs))
+        obs, _, terminated, truncated, _ = env.step(actions[-1])
+        done = terminated or truncated
+    ends.append(len(observations))
 
 meta = {"source": "Pendulum-v1", "action_bounds": [[-2.0], [2.0]]}
-demos = Demonstrations.from_arrays(obs, act, episode_ends=ends, meta=meta)
+demos = Demonstrations.from_arrays(observations, actions, episode_ends=ends, meta=meta)
 method = BC(training=Training(updates=2000, lr=1e-3), network=Network(width=64, depth=2))
 policy = fit(method, demos, seeds=[0, 1], device="cpu")
 scores = evaluate(policy, "Pendulum-v1", episodes=5)
-print(f"return of two members over five episodes each: {scores.returns.mean(1)}")
+print(f"mean return of each member over five episodes: {scores.returns.mean(1)}")

@@ -1,4 +1,4 @@
-"""A guide of your own: any model that says how unlike the expert's a pair is. Here, a nearest neighbour's distance.
+"""Write your own guide: a model whose cost is low for pairs like the expert's. Here, the distance to a prototype.
 
 python examples/own_guide.py
 """
@@ -16,33 +16,33 @@ from diffclone.rng import Rng
 
 
 class Prototypes(nn.Module):
-    """Pairs that stand for the others, (members, several, size)."""
+    """Pairs that represent the demonstrations, (members, count, size)."""
 
-    def __init__(self, places: Tensor):
+    def __init__(self, pairs: Tensor):
         super().__init__()
-        self.places = nn.Parameter(places)
+        self.pairs = nn.Parameter(pairs)
 
     def forward(self, obs: Tensor, act: Tensor) -> Tensor:
-        """The squared distance to the nearest one, a number a pair."""
-        return torch.cdist(torch.cat([obs, act], -1), self.places).amin(-1).square()
+        """Return the squared distance to the nearest prototype, one number per pair."""
+        return torch.cdist(torch.cat([obs, act], -1), self.pairs).amin(-1).square()
 
 
 @final
 @dataclass(frozen=True)
 class NearestGuide(Guide[Prototypes]):
-    """Learns where the expert's pairs are by moving prototypes to them, like k-means."""
+    """Moves prototypes to the expert's pairs, like k-means."""
 
     training: Training = Training(updates=500, lr=1e-2)
-    several: int = 64
+    count: int = 64
 
     def init(self, dims: Dims, rng: Rng) -> Prototypes:
-        return Prototypes(rng.normal(self.several, dims.obs + dims.act))
+        return Prototypes(rng.normal(self.count, dims.obs + dims.act))
 
     def loss(self, weights: Prototypes, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         return Losses(weights(batch.obs, batch.act).mean(-1))
 
     def draw(self, batch: int, dims: Dims, rng: Rng) -> Any:
-        return None  # a distance needs no randomness
+        return None  # a distance needs no random numbers
 
     def cost(self, weights: Prototypes, obs: Tensor, act: Tensor, draw: Any) -> Tensor:
         return weights(obs, act)

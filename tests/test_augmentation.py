@@ -82,12 +82,12 @@ def test_pairs_are_drawn_in_chunks_and_are_of_their_seed(monkeypatch: pytest.Mon
 
 def test_what_cannot_be_generated_is_one_line() -> None:
     pictures = Demonstrations.from_arrays(np.zeros((3, 64), np.uint8), np.ones((3, 1)), episode_ends=[3])
-    with pytest.raises(InvalidSettings, match=r"at least one pair must be generated; 0 were asked for\."):
+    with pytest.raises(InvalidSettings, match=r"at least one pair must be generated; 0 were requested\."):
         generate(TINY, line(5), 0)
-    with pytest.raises(InvalidSettings, match=r"pictures cannot be generated: .* Use .* plain numbers"):
+    with pytest.raises(InvalidSettings, match=r"images cannot be generated: .* Use .* numbers"):
         generate(TINY, pictures, 5)
     wild = replace(TINY, training=Training(updates=40, lr=1e38))
-    with pytest.raises(Diverged, match=r"its weights are not finite\. Try a smaller learning rate"):
+    with pytest.raises(Diverged, match=r"the guide diverged \(NaN weights\)\. Try a smaller learning rate"):
         generate(wild, line(5), 5, device="cpu")
 
 
@@ -152,11 +152,11 @@ def test_a_preset_with_another_guide_is_named(monkeypatch: pytest.MonkeyPatch) -
         (("maze", "--out", "old.npz"), r"old\.npz exists already and is not overwritten"),
         (("mase", "--out", "a.npz"), "unknown task 'mase'; did you mean 'maze'"),
         (("maze", "--out", "a.npz", "--ratio", "0"), "ratio must be finite and above 0; it is 0"),
-        (("maze", "--out", "a.npz", "--ratio", "1e-9"), "at least one pair must be generated; 0 were asked for"),
+        (("maze", "--out", "a.npz", "--ratio", "1e-9"), "at least one pair must be generated; 0 were requested"),
         (("maze", "--out", "a.npz", "--preset", "dmo"), "unknown preset 'maze/dbc/dmo'; did you mean 'maze/dbc/demo'"),
         (("maze", "--out", "a.npz", "--preset", "demo", *FLAGS), "use --preset or --guide flags, not both"),
         (("mine.npz", "--out", "a.npz", "--preset", "demo"), "--preset demo needs --task NAME"),
-        (("car-racing", "--out", "a.npz"), "pictures cannot be generated"),
+        (("car-racing", "--out", "a.npz"), "images cannot be generated"),
     ],
     ids=lambda value: " ".join(value[2:5]) if isinstance(value, tuple) else "",
 )

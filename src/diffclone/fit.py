@@ -17,7 +17,7 @@ from diffclone.settings import to_dict
 from diffclone.training import Precision, Progress, Stack, suggestion, train
 from diffclone.training.checkpoint import GuideCache
 from diffclone.training.guide import TrainedGuide
-from diffclone.training.loop import Trained
+from diffclone.training.loop import Trained, run_reporting
 from diffclone.training.session import Session, describe_data, normalise_demonstrations, prepare_session
 
 OnProgress = Callable[[Progress], None]
@@ -129,14 +129,7 @@ def fit_with_options(
     check_options(method, options)
     normaliser, session = open_session(method, demos, options)
     device, stack = session.device, Stack.of(method, options.seeds, options.vary)
-    run = train(method, stack, session)
-    try:
-        while True:
-            progress(next(run))
-    except StopIteration as end:
-        trained: Trained = end.value
-    finally:
-        run.close()  # writes a checkpoint if `progress` raised an exception
+    trained = run_reporting(train(method, stack, session), progress)
     rows = torch.cat([p.detach().flatten(1) for p in trained.net.parameters()], 1)
     diverged = [m for m, finite in enumerate(rows.isfinite().all(1).tolist()) if not finite]
     if len(diverged) == len(rows):

@@ -1,4 +1,4 @@
-"""The one loop, and what it is made of."""
+"""Training: the loop, its members, checkpoints and runs."""
 
 from diffclone.training.loop import Progress, Trained, train
 from diffclone.training.members import Member, Stack

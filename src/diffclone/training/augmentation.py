@@ -1,6 +1,6 @@
-"""More pairs of the expert's kind, drawn from a diffusion model of p(s, a).
+"""Generate pairs like the expert's, drawn from a diffusion model of p(s, a).
 
-The paper adds to Maze's 18,525 pairs as many generated ones, and trains BC on both.
+The paper adds as many generated pairs to Maze's 18,525, and trains BC on both.
 """
 
 import time
@@ -22,11 +22,11 @@ from diffclone.settings import to_dict
 from diffclone.shapes import Floats
 from diffclone.training import Progress
 from diffclone.training.checkpoint import GuideCache
-from diffclone.training.loop import train_part
+from diffclone.training.loop import run_reporting, train_part
 from diffclone.training.session import prepare_session
 
 NUMBERS = 2**23
-"""Random numbers drawn for one chunk of pairs, all steps together: 32 MiB."""
+"""Random numbers drawn for one chunk of pairs, over all diffusion steps: 32 MiB."""
 
 
 def generate(
@@ -43,23 +43,19 @@ def generate(
 
     Args:
         guide: the diffusion model, with its settings.
-        demos: what it learns from. What never varies there does not vary in the pairs either.
-        count: pairs to draw.
-        seed: of the guide and of the pairs.
-        device: "cpu", "cuda", or "auto" for a GPU where there is one.
-        cache: a folder of trained guides, looked up before the guide is trained.
-        progress: called with how far training is, then (stage "samples") how many pairs are drawn.
+        demos: the demonstrations to train on. Dimensions that are constant there are constant in the pairs.
+        count: number of pairs.
+        seed: seed of the guide and of the pairs.
+        device: "cpu", "cuda", "cuda:1", "mps", or "auto" for a CUDA GPU if there is one.
+        cache: a folder of trained guides, searched before the guide is trained.
+        progress: called with the state of training, then (stage "samples") with the number of pairs drawn.
     """
     if count < 1:
-        raise InvalidSettings(f"at least one pair must be generated; {count} were asked for.")
+        raise InvalidSettings(f"at least one pair must be generated; {count} were requested.")
     if demos.obs.dtype == np.uint8:
-        raise InvalidSettings("pictures cannot be generated: observations are bytes. Use ones that are plain numbers.")
-    run = pairs(guide, demos, count, seed, choose_device(device), None if cache is None else GuideCache(Path(cache)))
-    try:
-        while True:
-            progress(next(run))
-    except StopIteration as end:
-        obs, act = end.value
+        raise InvalidSettings("images cannot be generated: observations are bytes. Use observations that are numbers.")
+    guides = None if cache is None else GuideCache(Path(cache))
+    obs, act = run_reporting(draw_pairs(guide, demos, count, seed, choose_device(device), guides), progress)
     if (allowed := demos.action_range) is not None:
         act = act.clip(*allowed)
     known = {key: demos.meta[key] for key in ("task", "action_bounds") if key in demos.meta}
@@ -68,21 +64,21 @@ def generate(
     return Demonstrations.from_arrays(obs, act, episode_ends=ends, meta={**known, "generated": made})
 
 
-def pairs(
+def draw_pairs(
     guide: DiffusionGuide, demos: Demonstrations, count: int, seed: int, device: torch.device, cache: GuideCache | None
 ) -> Generator[Progress, None, tuple[Floats, Floats]]:
-    """Observations and actions in the world's numbers, after the guide is trained."""
+    """Train the guide, then yield progress and return raw observations and actions."""
     normaliser, session = prepare_session(demos, "z-score", device, torch.float32)
     dims = session.dims
     weights = yield from train_part("guide", guide, (seed,), replace(session, cache=cache), {})
     if not all(parameter.isfinite().all() for parameter in weights.parameters()):
-        raise Diverged("training of the guide diverged: its weights are not finite. Try a smaller learning rate.")
+        raise Diverged("the guide diverged (NaN weights). Try a smaller learning rate.")
 
     begun, chunk = time.monotonic(), max(1, NUMBERS // (guide.steps * (dims.obs + dims.act)))
     obs, act = np.empty((count, dims.obs), np.float32), np.empty((count, dims.act), np.float32)
     for first in range(0, count, chunk):
         stop = min(first + chunk, count)
-        # A stream keeps what it has drawn, so each chunk has streams of its own.
+        # A stream keeps its draws, so each chunk has its own streams.
         rng = Rng([seed], device=device, path=f"samples/{first}")
         (s,), (a,) = guide.sample(cast(Diffusion, weights), stop - first, dims, rng)
         obs[first:stop] = (s * normaliser.obs_std + normaliser.obs_mean).cpu()

@@ -4,9 +4,9 @@
 """
 
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ from diffclone.training.members import Stack, from_matrix, select_members, to_ma
 from diffclone.training.session import Session
 from diffclone.training.shares import Shares
 from diffclone.training.step import BLOCK, Dataset
+
+T = TypeVar("T")
 
 ENCODED_ROWS = 256
 """Rows of the demonstrations that a part's observations are computed for at once."""
@@ -66,6 +68,17 @@ class Trained:
     """Weights of the model, one set per member."""
     parts: Mapping[str, nn.Module]
     """Weights of its parts: one set that all members share, or one per member."""
+
+
+def run_reporting(training: Generator[Progress, None, T], progress: Callable[[Progress], None]) -> T:
+    """Run a training to its end, call `progress` with each report, and return the result."""
+    try:
+        while True:
+            progress(next(training))
+    except StopIteration as end:
+        return end.value
+    finally:
+        training.close()  # writes a checkpoint if `progress` raised an exception
 
 
 def train(model: Model[Any], stack: Stack, session: Session) -> Generator[Progress, None, Trained]:
