@@ -30,7 +30,7 @@ def line(count: int, bounds: list[list[float]] | None = None) -> Demonstrations:
     return Demonstrations.from_arrays(obs, (-2 + x / 4)[:, None], episode_ends=[count], meta=meta)
 
 
-def test_generated_pairs_are_of_the_experts_kind() -> None:
+def test_generated_pairs_are_like_the_experts() -> None:
     guide = DiffusionGuide(training=Training(updates=800, lr=3e-3), width=32)
     demos = line(4000)
     made = generate(guide, demos, 600, seed=1, device="cpu")
@@ -49,7 +49,7 @@ def test_generated_pairs_are_of_the_experts_kind() -> None:
     assert about["guide"]["training"]["updates"] == 800
 
 
-def test_actions_are_cut_to_the_bounds() -> None:
+def test_generated_actions_are_clipped_to_the_bounds() -> None:
     # A guide that knows nothing yet generates pairs that are spread much wider than the expert's.
     low, high = line(50).act.min(), line(50).act.max()
     act = generate(TINY, line(50, [[-2.0], [5.0]]), 300, device="cpu").act
@@ -70,7 +70,7 @@ def test_a_guide_is_trained_once(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_pairs_are_drawn_in_chunks_and_are_of_their_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs_depend_on_the_seed_and_not_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(augmentation, "NUMBERS", 4 * 10 * 3)  # four pairs of three numbers through ten steps
     reports = list[Progress]()
     made = generate(TINY, line(50), 10, device="cpu", progress=reports.append)
@@ -80,7 +80,7 @@ def test_pairs_are_drawn_in_chunks_and_are_of_their_seed(monkeypatch: pytest.Mon
     assert generate(TINY, line(50), 10, seed=1, device="cpu").fingerprint != made.fingerprint
 
 
-def test_what_cannot_be_generated_is_one_line() -> None:
+def test_invalid_requests_are_one_line() -> None:
     pictures = Demonstrations.from_arrays(np.zeros((3, 64), np.uint8), np.ones((3, 1)), episode_ends=[3])
     with pytest.raises(InvalidSettings, match=r"at least one pair must be generated; 0 were requested\."):
         generate(TINY, line(5), 0)
@@ -120,7 +120,7 @@ def test_augment_writes_a_file_to_train_on(tmp_path: Path, capsys: pytest.Captur
     assert policy[0](both.obs).shape == (60, 1)
 
 
-def test_augment_finds_a_tasks_demonstrations_and_says_what_is_next(
+def test_augment_uses_a_tasks_demonstrations_and_prints_the_next_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     augment("spiral", "--out", tmp_path / "new" / "a.npz", "--ratio", "0.01", *FLAGS)
@@ -131,7 +131,7 @@ def test_augment_finds_a_tasks_demonstrations_and_says_what_is_next(
     assert re.search(r"wrote .*a\.npz: Demonstrations\(.*\)\. Next: diffclone train .*a\.npz", said.err)
 
 
-def test_a_preset_brings_its_guide() -> None:
+def test_a_preset_provides_its_guide() -> None:
     chosen = Augment("maze", Path("a.npz"), preset="demo").choose_guide("maze")
     assert chosen == preset("maze", "dbc", "demo").needs()["guide"] != DiffusionGuide()
 

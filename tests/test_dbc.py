@@ -21,7 +21,7 @@ STRAIGHT = Network(depth=0)
 
 @dataclass(frozen=True)
 class SizeGuide(Guide[nn.Module]):
-    """Costs |a| of each pair, plus the draw."""
+    """The cost of a pair is |a| plus the draw."""
 
     def init(self, dims: Dims, rng: Rng) -> nn.Module:
         return nn.Identity()
@@ -50,9 +50,9 @@ def judge(method: DBC, agent: list[float], expert: list[float]) -> dict[str, flo
     return {name: value.item() for name, value in {"total": losses.total, **losses.logs}.items()}
 
 
-# The policy answers 3 and 1 where the expert did 1 and 2: costs differ by +2 and −1.
+# The policy's actions are 3 and 1, the expert's 1 and 2: costs differ by +2 and −1.
 MIXED = ([3.0, 1.0], [1.0, 2.0])
-# It answers 1 and 1 where the expert did 2 and 5: costs differ by −1 and −4.
+# The policy's actions are 1 and 1, the expert's 2 and 5: costs differ by −1 and −4.
 BETTER = ([1.0, 1.0], [2.0, 5.0])
 
 
@@ -69,7 +69,7 @@ def test_the_hinge_by_hand(gate: Literal["batch", "sample", "none"], mixed: floa
 
 
 @pytest.mark.parametrize("gate", ["batch", "sample", "none"])
-def test_without_the_experts_cost_the_agents_counts_whole(gate: Literal["batch", "sample", "none"]) -> None:
+def test_without_the_expert_term_the_whole_agent_cost_counts(gate: Literal["batch", "sample", "none"]) -> None:
     method = DBC(network=STRAIGHT, coefficient=2.0, guide=SizeGuide(), subtract_expert=False, gate=gate, away=0.0)
     draw = Rng([0])["guide"].normal(2).mean().item()
     losses = judge(method, *BETTER)
@@ -92,7 +92,7 @@ def test_members_have_their_own_coefficients() -> None:
     assert losses.total.tolist() == pytest.approx([2.5, 3.0, 7.5], abs=1e-5)
 
 
-def test_agent_and_expert_are_judged_with_the_same_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_agent_and_expert_costs_share_their_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Tensor] = []
 
     def cost(self: SizeGuide, weights: nn.Module, obs: Tensor, act: Tensor, draw: Tensor) -> Tensor:
@@ -105,23 +105,25 @@ def test_agent_and_expert_are_judged_with_the_same_draw(monkeypatch: pytest.Monk
     assert agent is expert
 
 
-@pytest.mark.parametrize(("agent", "expert", "slope"), [([3.0], [1.0], 10.0), ([1.0], [3.0], 0.0)])
-def test_the_guide_pulls_only_where_the_agent_costs_more(agent: list[float], expert: list[float], slope: float) -> None:
+@pytest.mark.parametrize(("agent", "expert", "gradient"), [([3.0], [1.0], 10.0), ([1.0], [3.0], 0.0)])
+def test_the_guide_has_a_gradient_only_if_the_agent_costs_more(
+    agent: list[float], expert: list[float], gradient: float
+) -> None:
     method = DBC(network=STRAIGHT, coefficient=10.0, imitation=0.0, guide=SizeGuide(), away=0.0)
     net, batch = copying_policy(), Batch(torch.tensor([agent])[..., None], torch.tensor([expert])[..., None])
     method.loss(net, batch, Rng([0]), {"guide": nn.Identity()}).total.sum().backward()
     assert net.out.bias.grad is not None
-    assert net.out.bias.grad.item() == slope
+    assert net.out.bias.grad.item() == gradient
 
 
-def test_imitation_by_hand() -> None:
+def test_the_imitation_loss_by_hand() -> None:
     act = torch.tensor([[[1.0, 2.0], [3.0, 4.0]], [[0.0, 0.0], [0.0, 0.0]]])
     expert = torch.tensor([[[1.0, 0.0], [0.0, 4.0]], [[0.0, 0.0], [0.0, 2.0]]])
     # A number a member, over 2 rows of 2 dimensions: (0 + 4 + 9 + 0) / 4 and 4 / 4.
     assert imitation_loss(act, expert).tolist() == [3.25, 1.0]
 
 
-def test_bc_hands_on_its_answers() -> None:
+def test_bc_returns_its_actions_with_its_losses() -> None:
     batch = Batch(torch.tensor([[[3.0], [1.0]]]), torch.tensor([[[1.0], [2.0]]]))
     losses = BC(network=STRAIGHT).loss(copying_policy(), batch, Rng([0]), {})
     assert losses.total.tolist() == [2.5]
@@ -130,28 +132,30 @@ def test_bc_hands_on_its_answers() -> None:
 
 
 @pytest.mark.parametrize(("gate", "by_hand"), [("batch", [0.5, 0.0]), ("sample", [1.0, 0.0]), ("none", [0.5, -2.5])])
-def test_a_gate_is_each_members_own(gate: Literal["batch", "sample", "none"], by_hand: list[float]) -> None:
+def test_gates_of_members_are_independent(gate: Literal["batch", "sample", "none"], by_hand: list[float]) -> None:
     agent, expert = (torch.tensor(rows) for rows in zip(MIXED, BETTER, strict=True))
     assert DBC(gate=gate).excess(agent, expert).tolist() == by_hand
     assert DBC(gate=gate, subtract_expert=False).excess(agent, expert).tolist() == [2.0, 1.0]
 
 
-@pytest.mark.parametrize(("gate", "slope"), [("batch", 10.0), ("sample", 5.0), ("none", 10.0)])
-def test_a_gate_on_pairs_lets_only_the_costlier_pull(gate: Literal["batch", "sample", "none"], slope: float) -> None:
-    # Of the two pairs the second costs less than the expert's. A pair pulls by 1/2, λ is 10.
+@pytest.mark.parametrize(("gate", "gradient"), [("batch", 10.0), ("sample", 5.0), ("none", 10.0)])
+def test_a_gate_on_pairs_passes_only_pairs_that_cost_more(
+    gate: Literal["batch", "sample", "none"], gradient: float
+) -> None:
+    # Of the two pairs the second costs less than the expert's. The gradient of a pair is 1/2, λ is 10.
     method = DBC(network=STRAIGHT, coefficient=10.0, imitation=0.0, guide=SizeGuide(), gate=gate, away=0.0)
-    assert pull(method, *MIXED) == pytest.approx(slope)
+    assert bias_gradient(method, *MIXED) == pytest.approx(gradient)
 
 
-def pull(method: DBC, agent: list[float], expert: list[float]) -> float:
-    """The gradient by the policy's bias: the sum of those by its answers."""
+def bias_gradient(method: DBC, agent: list[float], expert: list[float]) -> float:
+    """Return the gradient with respect to the policy's bias: the sum of those with respect to its actions."""
     net, batch = copying_policy(), Batch(torch.tensor([agent])[..., None], torch.tensor([expert])[..., None])
     method.loss(net, batch, Rng([0]), {"guide": nn.Identity()}).total.sum().backward()
     assert net.out.bias.grad is not None
     return net.out.bias.grad.item()
 
 
-# A coefficient that sets itself.
+# An automatic coefficient.
 
 AUTO = DBC(network=STRAIGHT, coefficient="auto", guide=SizeGuide(), away=0.0)
 
@@ -169,7 +173,7 @@ def test_a_guide_without_gradient_leaves_imitation_alone() -> None:
     assert pull(AUTO, *BETTER) == -5.0
 
 
-def test_an_auto_coefficient_changes_gradients_and_no_number() -> None:
+def test_an_auto_coefficient_changes_gradients_and_no_logged_value() -> None:
     plain, auto = judge(replace(AUTO, coefficient=1.0), *MIXED), judge(AUTO, *MIXED)
     assert plain == auto
 
@@ -252,7 +256,7 @@ def test_a_member_that_is_nan_leaves_the_auto_coefficient_of_the_others() -> Non
     assert sound[1] == poisoned[1]
 
 
-def test_an_auto_coefficient_has_nothing_to_balance_without_imitation() -> None:
+def test_an_auto_coefficient_needs_the_imitation_term() -> None:
     with pytest.raises(InvalidSettings, match="is relative to the gradient of L_BC, whose weight is 0"):
         DBC(coefficient="auto", imitation=0.0)
 
@@ -274,9 +278,9 @@ def test_the_cost_away_by_hand() -> None:
 
 
 def test_the_policy_learns_from_states_away() -> None:
-    # λ κ / 2 from each of two states, both positive, beside the 10 of L_DM.
+    # λ κ / 2 from each of two states, both positive, plus the 10 of L_DM.
     method = DBC(network=STRAIGHT, coefficient=10.0, imitation=0.0, guide=SizeGuide(), away=0.5, away_noise=0.01)
-    assert pull(method, *MIXED) == pytest.approx(10 + 5)
+    assert bias_gradient(method, *MIXED) == pytest.approx(10 + 5)
 
 
 def test_no_weight_on_states_away_draws_nothing_and_changes_no_bit() -> None:

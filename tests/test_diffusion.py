@@ -52,7 +52,7 @@ def test_the_schedule_has_the_known_values() -> None:
     assert alpha_bar[[0, 250, 500, 750, 999]].tolist() == pytest.approx(known, rel=1e-3)
 
 
-def test_the_schedule_is_that_of_diffusers(scheduler: Any) -> None:
+def test_the_schedule_is_as_in_diffusers(scheduler: Any) -> None:
     diffusion = make_diffusion(2, 1000)
     assert torch.allclose(diffusion.beta, scheduler.betas.double(), rtol=1e-5)
     alpha_bar = scheduler.alphas_cumprod.double()
@@ -60,7 +60,7 @@ def test_the_schedule_is_that_of_diffusers(scheduler: Any) -> None:
     assert torch.allclose(diffusion.noise.square(), 1 - alpha_bar, rtol=1e-4)
 
 
-def test_noising_is_that_of_diffusers(scheduler: Any) -> None:
+def test_adding_noise_is_as_in_diffusers(scheduler: Any) -> None:
     diffusion, t = make_diffusion(3, 1000), torch.tensor([0, 1, 250, 999])
     x, eps = torch.randn(2, 4, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     theirs = scheduler.add_noise(x, eps, t)
@@ -68,7 +68,7 @@ def test_noising_is_that_of_diffusers(scheduler: Any) -> None:
 
 
 @pytest.mark.parametrize("t", [0, 1, 250, 999])
-def test_the_ancestral_step_is_that_of_diffusers(scheduler: Any, t: int) -> None:
+def test_the_ancestral_step_is_as_in_diffusers(scheduler: Any, t: int) -> None:
     diffusion, seed = make_diffusion(3, 1000), torch.Generator().manual_seed(0)
     x, eps_hat = torch.randn(2, 4, 3, dtype=torch.float64, generator=seed)
     theirs = scheduler.step(eps_hat, t, x, generator=torch.Generator().manual_seed(1)).prev_sample
@@ -82,13 +82,13 @@ def test_the_denoising_error_by_hand() -> None:
         for parameter in diffusion.denoiser.parameters():
             parameter.zero_()
         diffusion.denoiser.out.bias.copy_(torch.tensor([1.0, -1.0]))
-    # The network answers (1, −1) whatever it sees: ((3 − 1)² + (0 + 1)²) / 2 and ((1 − 1)² + (−1 + 1)²) / 2.
+    # The network always returns (1, −1): ((3 − 1)² + (0 + 1)²) / 2 and ((1 − 1)² + (−1 + 1)²) / 2.
     eps = torch.tensor([[[3.0, 0.0], [1.0, -1.0]]], dtype=torch.float64)
     error = diffusion.denoising_error(torch.zeros_like(eps), torch.tensor([[4, 9]]), eps)
     assert error.tolist() == [[2.5, 0.0]]
 
 
-def test_the_network_sees_the_noised_pair_and_its_step() -> None:
+def test_the_network_receives_the_noisy_pair_and_its_step() -> None:
     diffusion = make_diffusion(2, 10)
     x, eps, t = torch.ones(1, 1, 2).double(), -torch.ones(1, 1, 2).double(), torch.tensor([[7]])
     seen = diffusion.signal[7] * x + diffusion.noise[7] * eps
@@ -120,7 +120,7 @@ def test_antithetic_halves_mirror(rows: int, span: tuple[int, int]) -> None:
 
 @given(st.integers(1, 300), st.integers(1, 5), st.integers(0, 100), st.integers(0, 5))
 @settings(deadline=None)
-def test_stratified_has_one_step_in_each_part(rows: int, width: int, low: int, seed: int) -> None:
+def test_stratified_has_one_step_per_interval(rows: int, width: int, low: int, seed: int) -> None:
     t = T_SAMPLERS["stratified"](Rng([seed])["t"], rows, low, low + rows * width)
     assert ((t - low) // width).tolist() == [list(range(rows))]
 
@@ -144,7 +144,7 @@ def test_a_cost_of_many_draws_is_the_mean_of_single_draws() -> None:
     assert torch.allclose(many.cost(weights, obs, act, (t, eps)), torch.stack(costs).mean(0), rtol=1e-12)
 
 
-def test_sampling_recovers_what_was_learned() -> None:
+def test_samples_have_the_learned_distribution() -> None:
     x = Rng([7])["x"].normal(4000, 1)[0]
     obs, act = 0.5 + 0.5 * x, -1 + 0.25 * x
     guide = DiffusionGuide(training=Training(updates=1000, lr=3e-3), width=32, conditioning="sinusoidal")
@@ -171,23 +171,23 @@ MEAN, SPREAD = 0.5, 0.2
 
 
 def gaussian(x: Tensor, t: Tensor) -> Tensor:
-    """ε̂ where the samples are to be N(0.5, 0.2²) in each dimension: E[ε | x_t]."""
+    """Return E[ε | x_t] for samples that are N(0.5, 0.2²) in each dimension."""
     signal, noise = SIGNAL[t][..., None], NOISE[t][..., None]
     return noise * (x - signal * MEAN) / ((signal * SPREAD) ** 2 + noise**2)
 
 
 def crooked(x: Tensor, t: Tensor) -> Tensor:
-    """Near that, but nothing that an equation would make exact."""
+    """Return a slightly different function, for which no equation is exact."""
     return gaussian(x, t) + 0.1 * SIGNAL[t][..., None] * (3 * x.roll(1, -1) + t[..., None] / 100).sin()
 
 
 def wild(x: Tensor, t: Tensor) -> Tensor:
-    """Far from the truth."""
+    """Return values far from the true noise."""
     return 2 * (5 * x).cos() + 0 * t[..., None]
 
 
 class Known(nn.Module):
-    """A denoiser that is a function, and keeps what it was asked."""
+    """A denoiser that is a function and records its inputs."""
 
     def __init__(self, function: Any):
         super().__init__()
@@ -234,7 +234,7 @@ def their_scheduler(sampler: Sampler) -> Any:
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
 @pytest.mark.parametrize("calls", [5, 10, 20, 50])
 @pytest.mark.parametrize(("sampler", "tolerance"), [("ddim", 1e-12), ("dpm-solver++", 1e-5)])
-def test_the_whole_way_of_a_sampler_is_that_of_diffusers(sampler: Sampler, tolerance: float, calls: int) -> None:
+def test_whole_sampling_runs_are_as_in_diffusers(sampler: Sampler, tolerance: float, calls: int) -> None:
     scheduler = their_scheduler(sampler)
     scheduler.set_timesteps(calls)
     diffusion, asked = known(crooked)
@@ -249,7 +249,7 @@ def test_the_whole_way_of_a_sampler_is_that_of_diffusers(sampler: Sampler, toler
 
 
 @pytest.mark.parametrize("sampler", ["ddim", "dpm-solver++"])
-def test_many_calls_come_to_where_the_flow_ends(sampler: Sampler) -> None:
+def test_many_calls_converge_to_the_end_of_the_flow(sampler: Sampler) -> None:
     diffusion, asked = known(gaussian)
     start = random()["start"].normal(100, 3)
     # A Gaussian is carried to a Gaussian: what lay z standard deviations from the mean still does.
@@ -270,7 +270,7 @@ def test_the_solver_needs_fewer_calls_than_ddim() -> None:
     assert solver < 0.6 * ddim
 
 
-def test_the_ancestral_walk_takes_every_step_and_spreads_as_it_should() -> None:
+def test_the_ancestral_sampler_takes_every_step_with_the_right_variance() -> None:
     diffusion, asked = known(gaussian)
     x = diffusion.sample(500, 3, random())
     assert asked.steps == list(range(999, -1, -1))
@@ -279,7 +279,7 @@ def test_the_ancestral_walk_takes_every_step_and_spreads_as_it_should() -> None:
 
 
 @given(st.integers(1, 1500).flatmap(lambda steps: st.tuples(st.just(steps), st.integers(1, steps))))
-def test_spaced_steps_steps_fall_from_the_last_one(steps_calls: tuple[int, int]) -> None:
+def test_spaced_steps_decrease_from_the_last_one(steps_calls: tuple[int, int]) -> None:
     steps, calls = steps_calls
     places = torch.tensor(spaced_steps(steps, calls))
     assert (len(places), places[0]) == (calls, steps - 1)
@@ -302,7 +302,7 @@ def test_extra_steps_repeat_the_last_one_without_noise(sampler: Sampler) -> None
     assert not torch.allclose(end, plain, rtol=1e-5)
 
 
-def test_what_is_given_stands_beside_what_is_denoised() -> None:
+def test_the_condition_is_a_further_input_without_noise() -> None:
     given = torch.arange(16.0).double().reshape(2, 4, 2)
 
     def denoise(x: Tensor, t: Tensor) -> Tensor:
@@ -320,7 +320,7 @@ BOX = ((-1.0, 0.0, -0.5), (1.0, 0.125, 0.5))
 
 
 @pytest.mark.parametrize("t", [0, 1, 300, 999])
-def test_within_the_box_the_noise_still_explains_what_is_seen(t: int) -> None:
+def test_noise_agrees_with_a_clipped_prediction(t: int) -> None:
     diffusion, asked = known(wild, box=BOX)
     x_t, embedded = random()["x"].normal(50, 3), asked.embed(torch.tensor([[t]]))
     free, free_noise = diffusion.predict(x_t, t, embedded, None, within_box=False)
@@ -336,7 +336,7 @@ def test_within_the_box_the_noise_still_explains_what_is_seen(t: int) -> None:
 
 
 @pytest.mark.parametrize("sampler", ["ancestral", "ddim", "dpm-solver++"])
-def test_samples_are_kept_within_the_box(sampler: Sampler) -> None:
+def test_samples_are_clipped_to_the_box(sampler: Sampler) -> None:
     calls = 1000 if sampler == "ancestral" else 10
     low, high = torch.tensor(BOX, dtype=torch.float64)
     for within in (True, False):
@@ -358,7 +358,7 @@ def test_settings_with_importance_sampling_are_read_with_a_warning() -> None:
     )  # its Records are not taken for those of stratified draws
 
 
-def test_the_score_error_is_the_error_with_a_shorter_gradient() -> None:
+def test_the_score_distillation_error_has_a_gradient_without_the_jacobian() -> None:
     diffusion, rng = make_diffusion(3, 10, members=2), random()
     x, eps = rng["x"].normal(4, 3).requires_grad_(), rng["eps"].normal(4, 3)
     t = torch.tensor([[0, 3, 6, 9], [9, 2, 1, 0]])
@@ -372,7 +372,7 @@ def test_the_score_error_is_the_error_with_a_shorter_gradient() -> None:
     assert not torch.allclose(gradient, whole, rtol=0.01)
 
 
-def test_a_guide_without_jacobian_judges_the_same_and_pulls_otherwise() -> None:
+def test_a_guide_without_jacobian_has_the_same_cost_and_another_gradient() -> None:
     with_it, without = DiffusionGuide(width=8, steps=20), DiffusionGuide(width=8, steps=20, jacobian=False)
     dims, rng = Dims(2, 1), random()
     weights = with_it.init(dims, rng["init"])

@@ -18,7 +18,7 @@ SIDE = np.random.default_rng(1).choice([-1.0, -1.0, -1.0, 1.0], (1000, 1))
 FORK = Demonstrations.from_arrays(
     LINE, LINE + SIDE + np.random.default_rng(2).normal(0, 0.05, (1000, 1)), episode_ends=[1000]
 )
-"""From s the expert goes to s − 1, or once in four to s + 1."""
+"""The expert's action is s − 1, or once in four times s + 1."""
 
 METHOD = DiffusionPolicy(training=Training(updates=1000, batch=128, lr=3e-3, ema=0.99), width=64, depth=3)
 
@@ -32,7 +32,7 @@ def random() -> Rng:
     return Rng([0, 1], dtype=torch.float64)
 
 
-def test_the_loss_of_a_network_that_answers_nothing_is_the_noise() -> None:
+def test_the_loss_of_a_zero_network_is_the_noise() -> None:
     method, rng = DiffusionPolicy(width=4, depth=1), random()
     weights = method.init(Dims(3, 2), rng["init"])
     with torch.no_grad():
@@ -44,7 +44,7 @@ def test_the_loss_of_a_network_that_answers_nothing_is_the_noise() -> None:
     assert torch.allclose(losses.total, noise.square().mean((-2, -1)), rtol=1e-12)
 
 
-def test_the_network_sees_the_noised_action_its_step_and_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_network_receives_the_noisy_action_its_step_and_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Tensor] = []
     forward = Denoiser.forward
 
@@ -68,13 +68,13 @@ def test_the_network_sees_the_noised_action_its_step_and_the_state(monkeypatch: 
 
 
 def sides(policy: Policy, seen: float) -> Any:
-    """Where 400 samples lie beside what was seen."""
+    """Return the differences of 400 samples from the observation."""
     return policy(np.full((400, 1), seen))[:, 0] - seen
 
 
 @pytest.mark.parametrize("sampler", get_args(Sampler))
 @pytest.mark.parametrize("seen", [-0.4, 0.4])
-def test_samples_go_both_ways_at_a_fork_as_often_as_the_expert(policy: Policy, sampler: Sampler, seen: float) -> None:
+def test_samples_choose_both_modes_as_often_as_the_expert(policy: Policy, sampler: Sampler, seen: float) -> None:
     found = sides(policy.acting(sampler=sampler, calls=20), seen)
     left, right = found[found < 0], found[found > 0]
     assert len(right) / 400 == pytest.approx(0.25, abs=0.12)
@@ -83,7 +83,7 @@ def test_samples_go_both_ways_at_a_fork_as_often_as_the_expert(policy: Policy, s
         assert np.mean(np.abs(side - middle) < 0.3) > 0.85
 
 
-def test_the_samplers_without_noise_come_to_the_same_samples(policy: Policy) -> None:
+def test_deterministic_samplers_converge_to_the_same_samples(policy: Policy) -> None:
     # From the same start they follow the same flow, which ends on one side or the other.
     ends = [sides(policy.acting(sampler=sampler, calls=200), 0.0) for sampler in ("ddim", "dpm-solver++")]
     assert np.quantile(np.abs(ends[0] - ends[1]), 0.95) < 0.02
@@ -92,7 +92,7 @@ def test_the_samplers_without_noise_come_to_the_same_samples(policy: Policy) -> 
 
 
 def test_samples_stay_in_the_experts_range() -> None:
-    # A network that has learned nothing yet answers anything.
+    # An untrained network may return any value.
     method = DiffusionPolicy(training=Training(updates=1), width=8, within_box=False)
     untrained, seen = fit(method, FORK, device="cpu"), np.zeros((200, 1))
     low, high = (edge.item() for edge in (untrained.normaliser.act_low, untrained.normaliser.act_high))
@@ -137,6 +137,6 @@ def test_calls_are_counted(settings: dict[str, Any], calls: int, monkeypatch: py
         ({"width": 0}, "depth and width must be at least 1"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidSettings, match=message):
         DiffusionPolicy(**wrong)

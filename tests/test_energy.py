@@ -15,7 +15,7 @@ from diffclone.rng import Rng
 
 
 class Bowl(nn.Module):
-    """E(s, a) = k ‖a − s‖², for a state and an action of one size. Keeps the pairs it was asked for."""
+    """E(s, a) = k ‖a − s‖², for a state and an action of one size. Records its inputs."""
 
     def __init__(self, k: float):
         super().__init__()
@@ -33,7 +33,7 @@ def bowl(k: float, half: float = 2.0, size: int = 1) -> Energy:
 
 
 def rows(*values: float) -> Tensor:
-    """One member, a row a value."""
+    """Return one member with one row per value."""
     return torch.tensor([values], dtype=torch.float64)[..., None]
 
 
@@ -49,7 +49,7 @@ def zeroed(net: Energy) -> Energy:
 
 @pytest.mark.parametrize("n", [1, 3, 64])
 @pytest.mark.parametrize("energy", [-2.0, 0.0, 5.0])
-def test_among_equal_energies_the_expert_is_one_of_all(n: int, energy: float) -> None:
+def test_equal_energies_have_a_uniform_loss(n: int, energy: float) -> None:
     nce = info_nce(torch.tensor([[energy]]), torch.full((1, 1, n), energy))
     assert nce.item() == pytest.approx(math.log(n + 1), abs=1e-5)
 
@@ -87,7 +87,7 @@ def test_info_nce_is_a_cross_entropy() -> None:
 # The energy.
 
 
-def test_energies_of_several_actions_are_those_energies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_energies_of_several_actions_equal_single_energies(monkeypatch: pytest.MonkeyPatch) -> None:
     dims, rng = Dims(3, 2), Rng([0, 1], dtype=torch.float64)
     energy = EnergyGuide(width=8, depth=2).init(dims, rng["init"])
     obs, acts = rng["obs"].normal(5, 3), rng["act"].normal(5, 4, 2)
@@ -101,7 +101,7 @@ def test_energies_of_several_actions_are_those_energies(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("box", [((-1.0, 2.0), (3.0, 2.5)), None])
-def test_actions_anywhere_fill_the_box(box: Any) -> None:
+def test_sampled_actions_fill_the_box(box: Any) -> None:
     energy = EnergyGuide(width=2, depth=1).init(Dims(1, 2, box), Rng([0, 1])["init"])
     acts = energy.sample_box(Rng([0, 1])["anywhere"], 50, 100)
     assert acts.shape == (2, 50, 100, 2)
@@ -114,7 +114,7 @@ def test_actions_anywhere_fill_the_box(box: Any) -> None:
     assert torch.allclose(share.mean(0), torch.tensor(0.5), atol=0.02)
 
 
-def test_the_slope_of_a_bowl() -> None:
+def test_the_gradient_of_a_quadratic() -> None:
     energy = bowl(3.0)
     acts = torch.tensor([[[[1.0], [-1.0]], [[0.5], [2.0]]]], dtype=torch.float64)
     found = energy.gradient(rows(0.0, 1.0), acts, differentiable=True)
@@ -130,7 +130,7 @@ def test_the_slope_of_a_bowl() -> None:
 # Langevin's walk.
 
 
-def test_two_steps_of_a_walk_by_hand() -> None:
+def test_two_langevin_steps_by_hand() -> None:
     # E = a²/2 in a box of half-width 2: a ← a − 2 · η · ½ · 2 · a. η is 0.1, then 0.04 + 0.06 · (1 − 1/2)² = 0.055.
     walk = Langevin(steps=2, start=0.1, end=0.04, noise=0.0, cut=10.0)
     end = walk.walk(bowl(0.5), rows(0.0), rows(1.0)[..., None], Rng([0], dtype=torch.float64))
@@ -139,7 +139,7 @@ def test_two_steps_of_a_walk_by_hand() -> None:
 
 
 @pytest.mark.parametrize("half", [0.5, 2.0])
-def test_noise_is_in_half_widths_and_of_the_size_of_a_step(half: float) -> None:
+def test_noise_is_in_half_widths_and_scales_with_the_step(half: float) -> None:
     walk = Langevin(steps=1, start=0.1, noise=3.0, cut=10.0)
     acts = torch.zeros(1, 4, 5, 1, dtype=torch.float64)
     end = walk.walk(bowl(0.0, half), rows(0, 0, 0, 0), acts, Rng([0], dtype=torch.float64)["walk"])
@@ -161,7 +161,7 @@ def test_a_walk_descends_and_stays_in_the_box() -> None:
 
 
 @pytest.mark.parametrize("noise", [0.0, 50.0])
-def test_no_step_is_longer_than_the_cut(noise: float) -> None:
+def test_steps_are_clipped(noise: float) -> None:
     net = Bowl(1e6)
     energy = Energy(net, Dims(1, 1, ((-2.0,), (2.0,))))
     start, rng = rows(1.5, -1.5, 0.05)[..., None], Rng([0], dtype=torch.float64)
@@ -176,7 +176,7 @@ def test_no_step_is_longer_than_the_cut(noise: float) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"steps": 0}, {"end": 0.2}, {"end": 0.0}, {"noise": -1.0}, {"cut": 0.0}, {"start": float("nan")}]
 )
-def test_a_walk_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_langevin_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings, match="a Langevin walk needs steps >= 1"):
         Langevin(**wrong)
 
@@ -184,14 +184,14 @@ def test_a_walk_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
 # The guide.
 
 
-def test_the_guides_loss_before_it_knows_anything() -> None:
+def test_the_initial_loss_of_the_guide() -> None:
     guide, rng = EnergyGuide(width=8, depth=2), Rng([0, 1])
     weights = zeroed(guide.init(Dims(3, 2), rng["init"]))
     losses = guide.loss(weights, Batch(rng["obs"].normal(7, 3), rng["act"].normal(7, 2)), rng, {})
     assert losses.total.tolist() == pytest.approx([math.log(65)] * 2)
 
 
-def test_the_guide_tells_the_experts_action_from_actions_of_the_box() -> None:
+def test_the_guide_separates_the_experts_action_from_actions_of_the_box() -> None:
     guide, obs, act = EnergyGuide(counter_examples=3), rows(0.0, 1.0), rows(0.5, 1.0)
     losses = guide.loss(bowl(2.0), Batch(obs, act), Rng([0], dtype=torch.float64), {})
     counter = -2 + 4 * Rng([0], dtype=torch.float64)["counter"].uniform(2, 3)
@@ -212,6 +212,6 @@ def test_the_guides_cost_is_the_energy_at_the_nearest_action_of_the_box() -> Non
 
 
 @pytest.mark.parametrize("wrong", [{"counter_examples": 0}, {"depth": 0}, {"width": 0}])
-def test_a_guide_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_guide_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings, match="counter_examples, depth and width must be at least 1"):
         EnergyGuide(**wrong)

@@ -22,12 +22,12 @@ LOG_2 = math.log(2)
 
 
 def rows(*values: float) -> Tensor:
-    """One member, a row a value."""
+    """Return one member with one row per value."""
     return torch.tensor([values])[..., None]
 
 
 def set_all(net: MLP, weight: float, bias: list[float]) -> MLP:
-    """Every weight the same, no bias but the last."""
+    """Set all weights to one value, and all biases except the last to 0."""
     with torch.no_grad():
         for name, parameter in net.named_parameters():
             parameter.fill_(weight if name.endswith("weight") else 0)
@@ -41,7 +41,7 @@ TINY = VAEGuide(width=1, depth=1, latent=1)
 
 
 def tiny() -> Autoencoder:
-    """Sees nothing: μ = 1, σ = 2. Answers (z, z) for a positive z."""
+    """Return an autoencoder with constant μ = 1, σ = 2, which decodes a positive z as (z, z)."""
     weights = TINY.init(Dims(1, 1), Rng([0]))
     set_all(weights.encoder, 0.0, [1.0, LOG_2])
     set_all(weights.decoder, 1.0, [0.0, 0.0])
@@ -55,13 +55,13 @@ REC = [5.0, 0.5]
 KL = 2 - LOG_2
 
 
-def test_the_parts_of_the_vae_by_hand() -> None:
+def test_the_terms_of_the_vae_by_hand() -> None:
     rebuilt, kl = tiny()(torch.cat([OBS, ACT], -1), EPS)
     assert rebuilt.flatten().tolist() == pytest.approx(REC)
     assert kl.flatten().tolist() == pytest.approx([KL, KL])
 
 
-def test_the_cost_is_the_reconstruction_error_a_dimension() -> None:
+def test_the_cost_is_the_reconstruction_error_per_dimension() -> None:
     assert TINY.cost(tiny(), OBS, ACT, EPS).flatten().tolist() == pytest.approx([2.5, 0.25])
     with_kl = replace(TINY, with_kl=True, kl_weight=0.5)
     by_hand = [(rec + 0.5 * KL) / 2 for rec in REC]
@@ -78,7 +78,7 @@ def test_the_loss_of_the_vae_by_hand() -> None:
     assert losses.total.item() == pytest.approx(3.5 + 0.5 * KL)
 
 
-def test_the_divergence_is_that_of_torch() -> None:
+def test_the_divergence_is_as_in_torch() -> None:
     guide, rng = VAEGuide(width=8, depth=2, latent=5), Rng([0, 1], dtype=torch.float64)
     weights, x = guide.init(Dims(2, 1), rng["init"]), 3 * rng["x"].normal(7, 3)
     mean, log_std = weights.encoder(x).chunk(2, -1)
@@ -88,7 +88,7 @@ def test_the_divergence_is_that_of_torch() -> None:
     assert torch.allclose(kl, theirs, rtol=1e-10)
 
 
-def test_the_same_noise_judges_agent_and_expert() -> None:
+def test_agent_and_expert_share_the_noise() -> None:
     # A policy that repeats the state, which is what the expert does: only another ε could make a difference.
     method = DBC(network=Network(depth=0), guide=TINY, gate="none", coefficient=1.0, away=0.0)
     policy, same = set_all(method.init(Dims(1, 1), Rng([0])), 1.0, [0.0]), rows(3.0, 1.0)  # pyright: ignore[reportArgumentType]
@@ -99,14 +99,14 @@ def test_the_same_noise_judges_agent_and_expert() -> None:
     assert first.logs["L_agent"].item() != second.logs["L_agent"].item()
 
 
-def test_a_draw_of_the_vae_is_one_noise_a_pair() -> None:
+def test_a_draw_of_the_vae_is_one_noise_per_pair() -> None:
     guide = VAEGuide(latent=3)
     draw = guide.draw(5, Dims(2, 1), Rng([0, 1])["guide"])
     assert torch.equal(draw, Rng([0, 1])["guide"]["latent"].normal(5, 3))
 
 
 @pytest.mark.parametrize("wrong", [{"latent": 0}, {"depth": 0}, {"width": 0}, {"kl_weight": -0.1}])
-def test_a_vae_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_vae_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings, match="latent, depth and width must be at least 1"):
         VAEGuide(**wrong)
 
@@ -115,7 +115,7 @@ def test_a_vae_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
 
 
 def judge() -> MLP:
-    """Its logit is s + a, where that is positive."""
+    """Return a discriminator whose logit is s + a if that is positive."""
     return set_all(GANGuide(width=1, depth=1).init(Dims(1, 1), Rng([0])), 1.0, [0.0])
 
 
@@ -159,7 +159,7 @@ def test_a_gan_cannot_learn_without_a_policy() -> None:
 
 
 def trained(coefficient: float, updates: int, lr: float = 1e-2) -> tuple[Tensor, Tensor]:
-    """Weights of a policy and of the discriminator beside it."""
+    """Train a policy and a discriminator; return the weights of both."""
     guide = GANGuide(training=Training(lr=1e-2, decay="constant"), width=4)
     training = Training(updates, batch=8, lr=lr)
     method = DBC(training=training, network=Network(4, 1), coefficient=coefficient, guide=guide, gate="none")
@@ -170,14 +170,14 @@ def trained(coefficient: float, updates: int, lr: float = 1e-2) -> tuple[Tensor,
     return policy.matrix, beside.matrix
 
 
-def test_the_policys_loss_does_not_move_the_discriminator() -> None:
+def test_the_policys_loss_does_not_change_the_discriminator() -> None:
     # After one update only the policy's own gradient can have seen the coefficient.
     (away, first), (towards, second) = trained(-100.0, 1), trained(100.0, 1)
     assert not torch.equal(away, towards)
     assert torch.equal(first, second)
 
 
-def test_the_discriminators_loss_does_not_move_the_policy() -> None:
+def test_the_discriminators_loss_does_not_change_the_policy() -> None:
     method = BC(training=Training(20, batch=8, lr=1e-2), network=Network(4, 1))
     x = Rng([5])["x"].normal(20, 1)[0]
     alone = Learner(method, method.init(Dims(1, 1), Rng([0, 1])["policy"]), 20)
@@ -187,11 +187,11 @@ def test_the_discriminators_loss_does_not_move_the_policy() -> None:
     assert not torch.allclose(discriminator, trained(0.0, 1)[1], atol=1e-3)
 
 
-def test_the_discriminator_learns_from_the_policy_of_the_moment() -> None:
+def test_the_discriminator_learns_from_the_current_policy() -> None:
     assert not torch.equal(trained(0.0, 20)[1], trained(0.0, 20, lr=1e-9)[1])
 
 
 @pytest.mark.parametrize("wrong", [{"depth": 0}, {"width": 0}])
-def test_a_gan_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_gan_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings, match="depth and width must be at least 1"):
         GANGuide(**wrong)

@@ -17,7 +17,7 @@ from diffclone.rng import Rng
 from test_energy import Bowl, bowl, rows, zeroed
 
 STILL = Langevin(steps=1, start=1e-9, end=1e-9, noise=0.0)
-"""A walk that goes nowhere."""
+"""A walk that does not move."""
 
 
 def random(*seeds: int) -> Rng:
@@ -39,7 +39,7 @@ def test_resampling_draws_by_p_and_stays_with_its_state() -> None:
     acts = torch.arange(12.0).reshape(2, 2, 3, 1).repeat_interleave(2, -1)
     drawn = resample(acts, p, Rng([0, 1])["resample"].uniform(2, 20_000))
     assert drawn.shape == (2, 2, 20_000, 2)
-    assert torch.equal(drawn[..., 0], drawn[..., 1])  # an action is drawn whole
+    assert torch.equal(drawn[..., 0], drawn[..., 1])  # all dimensions of an action are drawn together
     for member in range(2):
         for state in range(2):
             counts = torch.bincount(drawn[member, state, :, 0].long(), minlength=12)
@@ -49,13 +49,13 @@ def test_resampling_draws_by_p_and_stays_with_its_state() -> None:
             assert torch.all((counts > 0) == (expected > 0))
 
 
-def test_the_lowest_is_the_action_of_the_lowest_energy() -> None:
+def test_lowest_returns_the_action_with_the_lowest_energy() -> None:
     acts = torch.arange(12.0).reshape(1, 2, 3, 2)
     assert lowest(acts, torch.tensor([[[3.0, -1.0, 2.0], [0.0, 1.0, -5.0]]])).tolist() == [[[2, 3], [10, 11]]]
 
 
 def distance(method: Method[Energy], k: float, size: int = 2) -> float:
-    """How far from the bottom of a bowl a search ends, in the mean over 50 states and two members."""
+    """Return the mean distance of a search's result from the minimum, over 50 states and two members."""
     rng = random(0, 1)
     obs = 2 * rng["obs"].uniform(50, size) - 1
     act = method.act(bowl(k, size=size), obs, rng["act"])
@@ -70,7 +70,7 @@ def test_the_search_ends_near_the_lowest_energy() -> None:
     assert thrice < 0.6 * once
 
 
-def test_one_look_takes_the_best_of_all_it_sees_and_draws_nothing() -> None:
+def test_one_iteration_returns_the_best_action_without_resampling() -> None:
     energy, obs = bowl(0.01, size=2), torch.tensor([[[0.5, -1.0], [1.0, 0.0]]]).double()
     act = IBC(iterations=1, samples=300).act(energy, obs, random()["act"])
     seen = energy.sample_box(random()["act"]["start"], 2, 300)
@@ -100,21 +100,21 @@ def test_the_search_stays_in_the_box() -> None:
 
 
 @pytest.mark.parametrize("method", [IBC(counter_examples=4), IBCLangevin(counter_examples=4, blocks=1)])
-def test_the_loss_before_anything_is_known(method: Method[Energy]) -> None:
+def test_the_initial_loss(method: Method[Energy]) -> None:
     rng = Rng([0, 1])
     weights = zeroed(method.init(Dims(3, 2), rng["init"]))
     losses = method.loss(weights, Batch(rng["obs"].normal(7, 3), rng["act"].normal(7, 2)), rng, {})
     assert losses.total.tolist() == pytest.approx([math.log(5)] * 2)
 
 
-def test_the_counter_examples_of_ibc_lie_anywhere_in_the_box() -> None:
+def test_counter_examples_of_ibc_are_uniform_in_the_box() -> None:
     losses = IBC(counter_examples=3).loss(bowl(2.0), Batch(rows(0.0), rows(0.5)), random(), {})
     counter = (-2 + 4 * random()["counter"].uniform(1, 3)).flatten().tolist()
     of_all = math.exp(-0.5) + sum(math.exp(-2 * a**2) for a in counter)
     assert losses.total.item() == pytest.approx(-math.log(math.exp(-0.5) / of_all))
 
 
-def test_counter_examples_that_walk_are_harder_to_tell_from_the_expert() -> None:
+def test_langevin_counter_examples_are_harder_to_distinguish() -> None:
     obs = 2 * random()["obs"].uniform(100, 1) - 1
     still, walked = (
         IBCLangevin(counter_examples=3, training_walk=walk).loss(bowl(4.0), Batch(obs, obs), random(), {}).logs["L_NCE"]
@@ -125,18 +125,18 @@ def test_counter_examples_that_walk_are_harder_to_tell_from_the_expert() -> None
 
 
 class Plane(nn.Module):
-    """E(s, a) = 3 a₁ − 5 a₂, whatever the state."""
+    """E(s, a) = 3 a₁ − 5 a₂."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.slope = nn.Parameter(torch.tensor([3.0, -5.0]))
+        self.factors = nn.Parameter(torch.tensor([3.0, -5.0]))
 
     def forward(self, x: Tensor) -> Tensor:
-        return x[..., 1:] @ self.slope[:, None]
+        return x[..., 1:] @ self.factors[:, None]
 
 
 @pytest.mark.parametrize(("margin", "by_hand"), [(1.0, 25.0), (4.0, 4.0), (7.0, 0.0)])
-def test_the_punished_slope_by_hand(margin: float, by_hand: float) -> None:
+def test_the_gradient_penalty_by_hand(margin: float, by_hand: float) -> None:
     # Half-widths 2 and 0.5: the largest of |3 · 2| and |−5 · 0.5| is 6.
     energy = Energy(Plane(), Dims(1, 2, ((-1.0, -0.5), (3.0, 0.5))))
     method = IBCLangevin(margin=margin, penalty=10.0, counter_examples=3, training_walk=STILL)
@@ -147,12 +147,12 @@ def test_the_punished_slope_by_hand(margin: float, by_hand: float) -> None:
     losses.logs["L_grad"].sum().backward()
     parameter = next(energy.parameters())
     assert parameter.grad is not None
-    # ∂ max(2 |e₁| − m, 0)² / ∂e₁ = 2 · 2 · max(6 − m, 0); the second slope is not the largest.
+    # ∂ max(2 |e₁| − m, 0)² / ∂e₁ = 2 · 2 · max(6 − m, 0); the second component is not the largest.
     assert parameter.grad.tolist() == pytest.approx([4 * math.sqrt(by_hand), 0.0])
 
 
-def test_the_slope_is_punished_at_the_experts_action_and_at_every_counter_example() -> None:
-    # In a bowl of k = 1 and half-width 2 the slope in half-widths is 4 |a − s|.
+def test_the_gradient_penalty_covers_the_experts_action_and_every_counter_example() -> None:
+    # In a bowl of k = 1 and half-width 2 the gradient in half-widths is 4 |a − s|.
     energy, method = bowl(1.0), IBCLangevin(counter_examples=3, margin=0.0, training_walk=STILL)
     acts = torch.tensor([[[[0.5], [1.0], [0.0], [-1.0]]]], dtype=torch.float64)
     assert method.gradient_penalty(energy, rows(0.0), acts).item() == pytest.approx((2**2 + 4**2 + 0 + 4**2) / 4)
@@ -178,7 +178,7 @@ def test_the_best_walk_is_taken() -> None:
     assert torch.allclose((act - rows(0.5, 1.0)).abs().squeeze(-1), nearest, atol=1e-6)
 
 
-def test_a_bottom_outside_the_box_is_sought_at_its_edge() -> None:
+def test_a_minimum_outside_the_box_is_approximated_at_its_boundary() -> None:
     act = IBCLangevin(walks=4).act(bowl(5.0), rows(5.0, -5.0), random())
     assert act.flatten().tolist() == [2.0, -2.0]
 
@@ -190,7 +190,7 @@ SIDE = np.random.default_rng(1).choice([-1.0, 1.0], (1000, 1))
 FORK = Demonstrations.from_arrays(
     LINE, LINE + SIDE + np.random.default_rng(2).normal(0, 0.05, (1000, 1)), episode_ends=[1000]
 )
-"""From s the expert goes to s + 1 or to s − 1, each as often."""
+"""The expert's action is s + 1 or s − 1, equally often."""
 
 BRIEF = Training(updates=300, batch=64, lr=2e-3)
 
@@ -203,13 +203,13 @@ BRIEF = Training(updates=300, batch=64, lr=2e-3)
     ],
     ids=lambda method: type(method).__name__,
 )
-def test_at_a_fork_implicit_policies_choose_a_side(method: Method[Any]) -> None:
+def test_implicit_policies_choose_one_of_two_modes(method: Method[Any]) -> None:
     seen = np.linspace(-0.4, 0.4, 9)[:, None]
     sides = fit(method, FORK, seeds=(0, 1), device="cpu")(seen) - seen
     assert np.abs(np.abs(sides) - 1).max() < 0.15
 
 
-def test_at_a_fork_bc_goes_between() -> None:
+def test_bc_averages_two_modes() -> None:
     seen = np.linspace(-0.4, 0.4, 9)[:, None]
     answers = fit(BC(training=BRIEF, network=Network(32, 2)), FORK, seeds=(0, 1), device="cpu")(seen)
     assert np.abs(answers - seen).max() < 0.25
@@ -227,6 +227,6 @@ def test_at_a_fork_bc_goes_between() -> None:
         (IBCLangevin, {"width": 0}),
     ],
 )
-def test_settings_that_cannot_be_are_refused(method: Any, wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(method: Any, wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings, match=r"counter_examples, .* must be at least 1"):
         method(**wrong)

@@ -37,7 +37,7 @@ methods = pytest.mark.parametrize("name", EVERY)
 
 
 def make_demos() -> Demonstrations:
-    """A bright spot on a dark picture, and the action is where it is."""
+    """Return images of a bright spot on a dark background; the action is its position."""
     rng = np.random.default_rng(0)
     obs, act = np.zeros((60, *IMAGE), dtype=np.uint8), np.zeros((60, 2))
     for k in range(60):
@@ -67,7 +67,7 @@ def double(*seeds: int) -> Rng:
 # The network.
 
 
-def test_a_convolution_is_torchs_own_member_by_member() -> None:
+def test_a_convolution_equals_torchs_for_each_member() -> None:
     layer = Convolution(3, 5, 4, 2, dataclasses.replace(NETWORK, init="default"), double(0, 1))
     x = double(2, 3)["x"].normal(7, 3, 11, 9)
     found = layer(x)
@@ -77,7 +77,7 @@ def test_a_convolution_is_torchs_own_member_by_member() -> None:
         torch.testing.assert_close(found[member], expected, rtol=1e-12, atol=1e-12)
 
 
-def test_the_whole_network_is_three_convolutions_and_an_mlp() -> None:
+def test_the_network_is_three_convolutions_and_an_mlp() -> None:
     net = ConvNet(IMAGE, 3, NETWORK, double(0, 1))
     x = double(2, 3)["x"].normal(6, SIZE)
     found = net(x)
@@ -92,14 +92,14 @@ def test_the_whole_network_is_three_convolutions_and_an_mlp() -> None:
         torch.testing.assert_close(found[member], h @ out.weight[member] + out.bias[member], rtol=1e-12, atol=1e-12)
 
 
-def test_a_picture_shared_by_all_members_is_seen_by_each() -> None:
+def test_an_image_without_a_member_axis_is_shared() -> None:
     net = ConvNet(IMAGE, 3, NETWORK, double(0, 1))
     x = double(2)["x"].normal(4, SIZE)
     assert torch.equal(net(x), net(x.expand(2, -1, -1)))
     assert torch.equal(net(x[0]), net(x))
 
 
-def test_the_gradient_of_a_convolution_is_that_of_its_difference_quotient() -> None:
+def test_the_gradient_of_a_convolution_by_finite_differences() -> None:
     layer = Convolution(2, 3, 3, 2, dataclasses.replace(NETWORK, init="default"), double(0, 1))
     x = double(2, 3)["x"].normal(2, 2, 6, 5).requires_grad_()
     parameters = [layer.weight, layer.bias]
@@ -119,7 +119,7 @@ def test_a_members_gradient_is_its_own() -> None:
         assert parameter.grad[1].abs().max() == 0
 
 
-def test_a_member_that_is_nan_leaves_the_others() -> None:
+def test_a_nan_member_does_not_change_the_others() -> None:
     x, found = double(2, 3)["x"].normal(4, SIZE), list[list[Tensor]]()
     for poison in (1.0, float("nan")):
         net = ConvNet(IMAGE, 3, NETWORK, double(0, 1))
@@ -131,14 +131,14 @@ def test_a_member_that_is_nan_leaves_the_others() -> None:
     assert all(torch.equal(sound, beside) for sound, beside in zip(*found, strict=True))
 
 
-def test_orthogonal_windows_are_orthogonal() -> None:
+def test_orthogonal_kernels_are_orthogonal() -> None:
     layer = Convolution(2, 32, 8, 4, NETWORK, double(0, 1))
     flat = layer.weight.flatten(2)
     torch.testing.assert_close(flat @ flat.mT, 2 * torch.eye(32, dtype=torch.float64).expand(2, -1, -1))
     assert layer.bias.abs().max() == 0
 
 
-def test_a_network_without_a_picture_is_plain() -> None:
+def test_a_network_without_images_is_an_mlp() -> None:
     assert isinstance(policy_net(6, 2, Network(), Rng([0])), MLP)
 
 
@@ -153,7 +153,7 @@ def test_a_network_without_a_picture_is_plain() -> None:
         (lambda: ENCODER.init(Dims(7, 2), Rng([0])), r"has 7 numbers; an image of 2 × 36 × 40 .* has 2880"),
     ],
 )
-def test_sizes_that_do_not_fit_are_named(make: Any, message: str) -> None:
+def test_wrong_image_sizes_are_named(make: Any, message: str) -> None:
     with pytest.raises(InvalidSettings, match=message):
         make()
 
@@ -176,7 +176,7 @@ def test_the_encoders_loss_by_hand() -> None:
         head.bias.data.fill_(value)
     obs, act = torch.ones(2, 3, SIZE).double(), torch.zeros(2, 3, 2).double()
     losses = ENCODER.loss(weights, Batch(obs, act), double(0, 1), {})
-    # It answers 0.5 where the expert did 0, and −1 where the squares are 1.
+    # The predicted action is 0.5, the expert's 0; the predicted squares are −1, the true ones 1.
     assert losses.logs["L_act"].tolist() == [0.25, 0.25]
     assert losses.logs["L_coarse"].tolist() == [4.0, 4.0]
     assert losses.total.tolist() == [4.25, 4.25]
@@ -192,7 +192,7 @@ def test_features_are_few_and_bounded_and_each_members_own() -> None:
     assert torch.allclose(features[:, 7:9], ENCODER.encode(weights, obs[7:9]))
 
 
-def test_the_guide_sees_features_of_its_own_members_encoder() -> None:
+def test_the_guide_receives_features_of_its_members_encoder() -> None:
     seen: list[Dims] = []
 
     original = DiffusionGuide.init
@@ -231,12 +231,12 @@ def test_a_member_is_the_same_alone_or_stacked(name: str) -> None:
     assert torch.pdist(stacked).min() > 1e-5
 
 
-def test_a_guide_of_no_weight_changes_no_bit() -> None:
+def test_a_guide_with_coefficient_0_changes_no_bit() -> None:
     dbc = dataclasses.replace(EVERY["dbc"], coefficient=0.0)
     assert torch.equal(rows(fit64(EVERY["bc"], (0, 1))), rows(fit64(dbc, (0, 1))))
 
 
-def test_where_the_spot_is_can_be_learned() -> None:
+def test_the_position_of_a_spot_can_be_learned() -> None:
     losses: list[float] = []
     method = BC(training=Training(updates=192, batch=32, lr=2e-3), network=dataclasses.replace(NETWORK, width=32))
     policy = fit(method, DEMOS, device="cpu", progress=lambda now: losses.append(float(now.losses["loss"][0])))
@@ -251,7 +251,7 @@ def test_settings_round_trip_through_json(name: str) -> None:
     assert from_dict(METHODS, values) == EVERY[name]
 
 
-def test_a_policy_that_sees_is_the_same_after_saving_and_chosen(tmp_path: Path) -> None:
+def test_an_image_policy_is_the_same_after_saving_and_choosing(tmp_path: Path) -> None:
     policy = fit(EVERY["dbc"], DEMOS, seeds=(0, 1), device="cpu")
     policy.save(tmp_path / "policy")
     again = Policy.load(tmp_path / "policy")
@@ -261,7 +261,7 @@ def test_a_policy_that_sees_is_the_same_after_saving_and_chosen(tmp_path: Path) 
     assert np.allclose(policy[1](DEMOS.obs), policy(DEMOS.obs)[1], atol=1e-5)
 
 
-# Demonstrations that are pictures.
+# Demonstrations with images.
 
 
 def test_bytes_stay_bytes_through_a_file(tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ def test_actions_are_never_bytes() -> None:
     assert demos.act.dtype == np.float32
 
 
-def test_pixels_share_a_mean_and_a_spread() -> None:
+def test_pixels_share_a_mean_and_a_standard_deviation() -> None:
     normaliser = Normaliser.from_demonstrations(DEMOS)
     values = DEMOS.obs.astype(np.float64)
     assert torch.allclose(normaliser.obs_mean, torch.tensor(values.mean(), dtype=torch.float32))

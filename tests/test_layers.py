@@ -16,7 +16,7 @@ from diffclone.rng import Rng
     [(1, (1,)), (1, (4,)), (1, (2, 1)), (1, (2, 4)), (4, (4,)), (4, (2, 4))],
 )
 def test_a_product_is_x_times_w_plus_b(fan_in: int, fan_out: int, members: int, shape: tuple[int, ...]) -> None:
-    """With as many rows of x as there are members, with one W for all, and with more axes in front."""
+    """Compare for x with a member axis, for shared weights, and for further leading axes."""
     layer = Linear(fan_in, fan_out, Rng(range(members), dtype=torch.float64)["init"])
     x = torch.randn(*shape, 7, fan_in, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     written_out = torch.einsum("...bi,...io->...bo", x, layer.weight) + layer.bias
@@ -30,7 +30,7 @@ def test_a_product_is_x_times_w_plus_b(fan_in: int, fan_out: int, members: int, 
 
 
 class Products(TorchDispatchMode):
-    """Writes down how large the products are that are taken."""
+    """Records the shapes of matrix products."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Products(TorchDispatchMode):
 
 @pytest.mark.parametrize(("fan_in", "fan_out"), [(8, 128), (128, 8)])
 def test_one_members_gradient_is_a_product_of_many_rows(fan_in: int, fan_out: int) -> None:
-    """A GPU is slow at one of few rows and many columns."""
+    """A GPU is slow at products with few rows and many columns."""
     layer = Linear(fan_in, fan_out, Rng([0])["init"])
     total = product(torch.ones(1, 32, fan_in), layer.weight, layer.bias).square().sum()
     with Products() as taken:

@@ -1,4 +1,4 @@
-"""What training asks of memory grows with what it is given, and no faster."""
+"""The memory of training grows linearly with the data and the members."""
 
 import subprocess
 import sys
@@ -32,13 +32,13 @@ print((after - before) * 1024 / (obs.nbytes + act.nbytes))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has another unit elsewhere")
-def test_demonstrations_are_copied_once_and_no_more() -> None:
+def test_demonstrations_are_copied_only_once() -> None:
     answer = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert 0.5 < float(answer.stdout) < 1.4  # less than 1 where memory of something before was free again
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 10_000])
-def test_statistics_by_chunks_are_the_statistics(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_of_chunks_equal_statistics_of_all(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(normaliser, "CHUNK", chunk)
     values = np.random.default_rng(0).normal(5.0, 3.0, (101, 3)).astype(np.float32)
     demos = Demonstrations.from_arrays(values, values[:, :1], episode_ends=[101])

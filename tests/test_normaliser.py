@@ -22,7 +22,7 @@ def test_z_scores_by_hand() -> None:
     assert normaliser.restore_act(torch.tensor([[0.5], [-1.0]])).tolist() == [[6.0], [0.0]]
 
 
-def test_states_are_clamped_and_actions_are_not() -> None:
+def test_observations_are_clipped_and_actions_are_not() -> None:
     normaliser = fitted([[1], [2], [3]], [[1], [2], [3]])
     far = torch.tensor([[100.0], [-100.0]])
     assert normaliser.normalise_obs(far).flatten().tolist() == [10.0, -10.0]
@@ -30,7 +30,7 @@ def test_states_are_clamped_and_actions_are_not() -> None:
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, -3e4, 1e-6, 1e20])
-def test_a_constant_dimension_is_0_and_comes_back_as_the_mean(constant: float) -> None:
+def test_a_constant_dimension_is_0_and_is_restored_as_the_mean(constant: float) -> None:
     rows = [[constant, float(k)] for k in range(1000)]
     normaliser = fitted(rows, rows)
     seen = torch.tensor([[constant, 0.0], [constant + 5.0, 0.0]])
@@ -39,13 +39,13 @@ def test_a_constant_dimension_is_0_and_comes_back_as_the_mean(constant: float) -
     assert normaliser.restore_act(torch.tensor([[0.7, 0.0]]))[0, 0].item() == np.float32(constant)
 
 
-def test_a_small_spread_is_a_spread() -> None:
+def test_a_small_standard_deviation_is_kept() -> None:
     normaliser = fitted([[1.0], [1.0 + 1e-5]], [[1e-9], [3e-9]])
     assert normaliser.normalise_act(torch.tensor([[3e-9]])).item() == pytest.approx(math.sqrt(0.5), rel=1e-5)
     assert normaliser.normalise_obs(torch.tensor([[1.0 + 1e-5]])).item() > 0.1
 
 
-def test_a_single_step_has_no_spread() -> None:
+def test_a_single_step_has_standard_deviation_0() -> None:
     normaliser = fitted([[5.0, 6.0]], [[7.0]])
     assert normaliser.normalise_obs(torch.tensor([[9.0, 9.0]])).tolist() == [[0.0, 0.0]]
     assert normaliser.restore_act(torch.tensor([[0.0]])).tolist() == [[7.0]]
@@ -72,7 +72,7 @@ def test_a_wrong_size_is_named_on_both_sides() -> None:
         Normaliser.identity(rows(3, 1)).normalise_obs(torch.zeros(4, 2))
 
 
-def test_identity_leaves_numbers_as_they_are() -> None:
+def test_identity_changes_no_number() -> None:
     normaliser, x = Normaliser.identity(rows(2, 2)), torch.tensor([[1.5, -9.0], [11.0, 0.0]])
     assert torch.equal(normaliser.normalise_obs(x), x)  # no limit either: the numbers have no common scale
     assert torch.equal(normaliser.normalise_act(x), x)

@@ -200,7 +200,7 @@ def test_a_guide_trained_alongside_may_receive_features() -> None:
 # The guide of a policy.
 
 
-def test_a_policys_guide_prefers_the_experts_pairs_and_repeats_itself() -> None:
+def test_a_policys_guide_prefers_the_experts_pairs_and_is_deterministic() -> None:
     method = replace(GUIDED, guide=replace(GUIDE, training=replace(BRIEF, updates=400), draws=8))
     guide = fit(method, DEMOS, device="cpu").guide
     assert guide is not None
@@ -230,7 +230,7 @@ def test_each_member_keeps_its_own_guide() -> None:
     assert fit(BC(training=BRIEF, network=NETWORK), DEMOS, device="cpu").guide is None
 
 
-def test_a_run_gives_back_the_policy_and_its_guide(tmp_path: Path) -> None:
+def test_a_run_returns_the_policy_and_its_guide(tmp_path: Path) -> None:
     for name, method in (("guided", GUIDED), ("nested", NESTED)):
         run = train_run(tmp_path / name, method, DEMOS, FitOptions(seeds=(0, 1), device="cpu"))
         assert run.policy() is run.policy()  # still in memory

@@ -23,7 +23,7 @@ RNG = np.random.default_rng(0)
 OBS = RNG.uniform(-1, 1, (200, 3)).astype(np.float32)
 ACT = np.stack([OBS[:, 0], -OBS[:, 1]], 1)
 BOUNDS = [[-0.5, -0.5], [0.5, 0.4]]
-"""Tighter than what the expert did, so that something is cut."""
+"""Tighter than the expert's actions, so that some are clipped."""
 DEMOS = Demonstrations.from_arrays(OBS, ACT, episode_ends=[100, 200], meta={"task": "twist", "action_bounds": BOUNDS})
 BRIEF = Training(updates=150, batch=32, lr=1e-2)
 METHOD = BC(training=BRIEF, network=Network(width=16, depth=2))
@@ -48,7 +48,7 @@ def saved(policy: Policy, tmp_path: Path) -> Path:
         ((1, 3), (1, 2), (3, 1, 2)),
     ],
 )
-def test_shapes_of_answers(
+def test_shapes_of_actions(
     policy: Policy, given: tuple[int, ...], one: tuple[int, ...], three: tuple[int, ...]
 ) -> None:
     obs = RNG.uniform(-1, 1, given)
@@ -57,7 +57,7 @@ def test_shapes_of_answers(
     assert np.allclose(policy(obs)[1], policy[1](obs), atol=1e-6)
 
 
-def test_members_may_see_different_things(policy: Policy) -> None:
+def test_members_may_receive_different_observations(policy: Policy) -> None:
     obs = RNG.uniform(-1, 1, (3, 4, 3))
     answer = policy(obs)
     assert answer.shape == (3, 4, 2)
@@ -67,7 +67,7 @@ def test_members_may_see_different_things(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (2, 4, 3), (3, 2, 4, 3)])
-def test_shapes_that_do_not_fit_are_named(policy: Policy, shape: tuple[int, ...]) -> None:
+def test_a_wrong_shape_is_named(policy: Policy, shape: tuple[int, ...]) -> None:
     with pytest.raises(InvalidData, match=r"observations have shape \(.*\).*expected.* with 3 members"):
         policy(np.zeros(shape))
 
@@ -78,7 +78,7 @@ def test_a_wrong_size_is_named(policy: Policy, shape: tuple[int, ...]) -> None:
         policy(np.zeros(shape))
 
 
-def test_what_goes_in_comes_out(policy: Policy) -> None:
+def test_numpy_in_numpy_out_torch_in_torch_out(policy: Policy) -> None:
     from_numpy, from_torch = policy(OBS[:5]), policy(torch.tensor(OBS[:5]))
     assert isinstance(from_numpy, np.ndarray)
     assert isinstance(from_torch, torch.Tensor)
@@ -87,7 +87,7 @@ def test_what_goes_in_comes_out(policy: Policy) -> None:
     assert np.array_equal(from_numpy, policy(OBS[:5].astype(np.float64)))
 
 
-def test_answers_are_cut_to_the_bounds(policy: Policy) -> None:
+def test_actions_are_clipped_to_the_bounds(policy: Policy) -> None:
     answer, (low, high) = policy(OBS), np.array(BOUNDS, dtype=np.float32)
     assert np.all((answer >= low) & (answer <= high))
     for bound in (low, high):
@@ -96,12 +96,12 @@ def test_answers_are_cut_to_the_bounds(policy: Policy) -> None:
     assert np.abs(answer - ACT)[:, inside].mean() < 0.1  # and where nothing is cut, it has learned
 
 
-def test_no_bounds_cut_nothing() -> None:
+def test_actions_are_not_clipped_without_bounds() -> None:
     free = Demonstrations.from_arrays(OBS, ACT, episode_ends=[200])
     assert np.abs(fit(METHOD, free, device="cpu")(OBS)).max() > 0.7
 
 
-def test_predict_is_as_stable_baselines_has_it(policy: Policy) -> None:
+def test_predict_has_the_signature_of_stable_baselines(policy: Policy) -> None:
     for obs in (OBS[0], OBS[:4]):
         act, state = policy[1].predict(obs, state=None, episode_start=np.zeros(1, dtype=np.bool_), deterministic=True)
         assert state is None
@@ -110,7 +110,7 @@ def test_predict_is_as_stable_baselines_has_it(policy: Policy) -> None:
         policy.predict(OBS[0])
 
 
-def test_an_observation_that_cannot_be_written_gives_no_warning(policy: Policy) -> None:
+def test_a_read_only_observation_gives_no_warning(policy: Policy) -> None:
     obs = OBS[:2].copy()
     obs.setflags(write=False)
     with warnings.catch_warnings():
@@ -119,7 +119,7 @@ def test_an_observation_that_cannot_be_written_gives_no_warning(policy: Policy) 
         policy[0].predict(obs[0])
 
 
-def test_an_answer_is_the_callers_own(policy: Policy) -> None:
+def test_returned_actions_do_not_share_memory(policy: Policy) -> None:
     obs = OBS[:2].copy()
     answer = policy(obs)
     kept = answer.copy()
@@ -128,7 +128,7 @@ def test_an_answer_is_the_callers_own(policy: Policy) -> None:
     assert np.array_equal(answer, kept)
 
 
-def test_members_by_number(policy: Policy) -> None:
+def test_members_by_index(policy: Policy) -> None:
     assert [dict(policy[m].members[0]) for m in (0, -1)] == [{"seed": 5}, {"seed": 7}]
     assert np.array_equal(policy[-1](OBS), policy[2](OBS))
     for member in (3, 9, -4):
@@ -172,7 +172,7 @@ def test_a_loaded_policy_is_the_saved_one(kind: str, tmp_path: Path) -> None:
     assert again.data["fingerprint"] == DEMOS.fingerprint
 
 
-def test_saving_replaces_nothing(policy: Policy, tmp_path: Path) -> None:
+def test_saving_overwrites_nothing(policy: Policy, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("precious")
     for target in (tmp_path, tmp_path / "notes.txt"):
         with pytest.raises(InvalidFile, match="exists already and is not overwritten"):
@@ -292,7 +292,7 @@ def test_a_policy_of_a_method_that_is_not_registered_loads(tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("content", ["{", "", "[]", '{"format": 1}'])
-def test_a_config_that_is_none_is_refused(saved: Path, content: str) -> None:
+def test_a_file_that_is_not_a_config_is_refused(saved: Path, content: str) -> None:
     (saved / "config.json").write_text(content)
     with pytest.raises(InvalidFile, match="policy"):
         Policy.load(saved)
@@ -319,13 +319,13 @@ FREE = Demonstrations.from_arrays(OBS, ACT, episode_ends=[200])
 
 @pytest.fixture(scope="module", params=SAMPLERS)
 def sampling(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder to load from: a loaded policy has never been asked."""
+    """Return a folder to load from: a loaded policy has not acted yet."""
     folder = tmp_path_factory.mktemp("sampling") / request.param
     fit(SAMPLERS[request.param], FREE, seeds=(5, 6), device="cpu").save(folder)
     return folder
 
 
-def test_a_sampling_policy_draws_anew_and_a_fresh_one_draws_the_same(sampling: Path) -> None:
+def test_a_sampling_policy_draws_new_numbers_and_a_reloaded_one_the_same(sampling: Path) -> None:
     first, again = Policy.load(sampling), Policy.load(sampling)
     answers = [first(OBS[:20]) for _ in range(3)]
     for one, other in ((0, 1), (1, 2), (0, 2)):
@@ -334,7 +334,7 @@ def test_a_sampling_policy_draws_anew_and_a_fresh_one_draws_the_same(sampling: P
         assert np.array_equal(again(OBS[:20]), answer)
 
 
-def test_a_policy_that_does_not_sample_repeats_itself(policy: Policy) -> None:
+def test_a_deterministic_policy_repeats_its_actions(policy: Policy) -> None:
     assert np.array_equal(policy(OBS), policy(OBS))
 
 
@@ -344,18 +344,18 @@ def test_members_draw_their_own_numbers_alone_or_together(sampling: Path) -> Non
         answer = together(OBS[:20])
         assert np.allclose(answer[0], first(OBS[:20]), atol=1e-4)
         assert np.allclose(answer[1], second(OBS[:20]), atol=1e-4)
-    # With the same weights it is the seed alone that tells two members apart.
+    # With equal weights, members differ in their seed only.
     twin = Policy(first.method, first.net, first.normaliser, [{"seed": 6}])
     assert not np.allclose(twin(OBS[:20]), Policy.load(sampling)[0](OBS[:20]), atol=1e-3)
 
 
-def test_more_rows_leave_the_first_ones_as_they_are(sampling: Path) -> None:
+def test_more_rows_do_not_change_the_first_ones(sampling: Path) -> None:
     few, many = Policy.load(sampling)(OBS[:3]), Policy.load(sampling)(OBS[:20])
     assert np.allclose(few, many[:, :3], atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["diffusion-policy", "ibc"])
-def test_a_member_plays_the_same_alone_or_stacked(name: str) -> None:
+def test_a_member_acts_the_same_alone_or_stacked(name: str) -> None:
     policy = fit(SAMPLERS[name], TASKS["maze"].demonstrations(), seeds=(0, 1), device="cpu")
     together = evaluate(policy, "maze", episodes=3)
     assert len(set(together.length.flatten())) > 1  # some rows end before others
@@ -369,7 +369,7 @@ def test_a_member_plays_the_same_alone_or_stacked(name: str) -> None:
 # Other ways to act with the same weights.
 
 
-def test_acting_changes_how_it_acts_and_nothing_else() -> None:
+def test_acting_changes_the_sampler_and_nothing_else() -> None:
     policy = fit(SAMPLERS["diffusion-policy"], FREE, seeds=(5, 6), device="cpu")
     other = policy.acting(sampler="ddim", calls=50)
     assert other.net is policy.net
@@ -386,7 +386,7 @@ def test_acting_changes_how_it_acts_and_nothing_else() -> None:
     assert np.array_equal(other.acting(sampler="dpm-solver++", calls=5)(OBS), first)
 
 
-def test_a_changed_way_to_act_is_saved(sampling: Path, tmp_path: Path) -> None:
+def test_changed_acting_settings_are_saved(sampling: Path, tmp_path: Path) -> None:
     name = {"diffusion-policy": "calls", "ibc": "samples", "ibc-langevin": "walks"}[sampling.name]
     changed = Policy.load(sampling).acting(**{name: 2})
     changed.save(tmp_path / "policy")
@@ -395,7 +395,7 @@ def test_a_changed_way_to_act_is_saved(sampling: Path, tmp_path: Path) -> None:
     assert np.array_equal(again(OBS), changed(OBS))
 
 
-def test_a_whole_number_may_stand_for_a_fraction() -> None:
+def test_an_integer_is_accepted_for_a_float_setting() -> None:
     changed = fit(SAMPLERS["ibc"], FREE, device="cpu").acting(noise=1).method
     assert isinstance(changed, IBC)
     assert type(changed.noise) is float
@@ -420,7 +420,7 @@ def test_a_whole_number_may_stand_for_a_fraction() -> None:
         ("bc", {"network": 3}, "network cannot be changed in a trained BC; these can: none"),
     ],
 )
-def test_what_cannot_be_changed_is_named(name: str, wrong: dict[str, Any], message: str) -> None:
+def test_settings_that_cannot_be_changed_are_named(name: str, wrong: dict[str, Any], message: str) -> None:
     brief = Training(updates=1)
     policy = fit(replace({"bc": METHOD, **SAMPLERS}[name], training=brief), FREE, device="cpu")
     with pytest.raises(InvalidSettings, match=message):
@@ -459,7 +459,7 @@ def test_a_monitor_is_saved_with_its_policy(tmp_path: Path) -> None:
         ([-1.0, float("nan")], [1.0, 1.0], r"they are \[-1.0, nan\]"),
     ],
 )
-def test_action_bounds_that_do_not_fit_are_refused(low: Any, high: Any, message: str) -> None:
+def test_invalid_action_bounds_are_refused(low: Any, high: Any, message: str) -> None:
     policy = fit(BC(training=replace(BRIEF, updates=1), network=Network(width=4, depth=1)), DEMOS, device="cpu")
     with pytest.raises(InvalidData, match=message):
         replace(policy, bounds=(torch.tensor(low), torch.tensor(high)))

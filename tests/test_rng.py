@@ -23,14 +23,14 @@ def draw_all(rng: Rng) -> list[Tensor]:
     return [rng["a"].normal(3, 2), rng["b"].integers(1000, 5), rng["a"].uniform(4), rng["a"].normal(3, 2)]
 
 
-def test_the_known_first_number_of_splitmix64() -> None:
+def test_the_published_first_number_of_splitmix64() -> None:
     assert splitmix64(0, 1) == [0xE220A8397B1DCDAF]
     assert int(mix(torch.tensor(GOLDEN))) & MASK == 0xE220A8397B1DCDAF
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**40, -3])
 @pytest.mark.parametrize("update", [0, 7, 10**6])
-def test_numbers_are_those_of_an_integer_reference(seed: int, update: int) -> None:
+def test_numbers_equal_an_integer_reference(seed: int, update: int) -> None:
     rng, count = Rng([seed]), 6
     rng.clock.start(torch.tensor(update), 1)
     # Update u of a stream starts where u · count numbers were drawn; the second call has a key of its own.
@@ -48,7 +48,7 @@ def test_a_member_draws_the_same_alone_or_stacked() -> None:
 
 
 @pytest.mark.parametrize(("few", "many"), [((3, 2), (50, 2)), ((3, 3), (4, 3)), ((1,), (2,)), ((2, 5, 3), (9, 5, 3))])
-def test_more_rows_leave_the_first_ones_as_they_are(few: tuple[int, ...], many: tuple[int, ...]) -> None:
+def test_more_rows_do_not_change_the_first_ones(few: tuple[int, ...], many: tuple[int, ...]) -> None:
     for draw in (Rng.normal, Rng.uniform):
         short, long = draw(Rng([0, 1])["a"], *few), draw(Rng([0, 1])["a"], *many)
         assert torch.equal(long[:, : few[0]], short)
@@ -64,7 +64,7 @@ def test_named_streams_differ_and_are_reproducible() -> None:
     assert all(torch.equal(a, b) for a, b in zip(numbers, streams(), strict=True))
 
 
-def test_a_stream_is_not_moved_by_draws_of_another() -> None:
+def test_draws_of_one_stream_do_not_change_another() -> None:
     quiet, busy = Rng([0]), Rng([0])
     busy["other"].normal(100)
     assert torch.equal(quiet["a"].normal(4), busy["a"].normal(4))
@@ -79,7 +79,7 @@ def test_successive_calls_updates_and_seeds_differ() -> None:
     assert len(set(rows)) == 6
 
 
-def test_a_block_of_updates_gives_the_numbers_of_single_updates() -> None:
+def test_a_block_of_updates_has_the_numbers_of_single_updates() -> None:
     block, single = Rng([4, 2]), Rng([4, 2])
     block.clock.start(torch.tensor(7), 5)
     for update in range(7, 12):

@@ -1,4 +1,4 @@
-"""Members shared out over cores are the same members."""
+"""Training on several cores gives the same members."""
 
 import threading
 from collections.abc import Callable, Generator
@@ -57,7 +57,7 @@ def trained(
 
 
 @pytest.mark.parametrize(("members", "shares"), [(1, 1), (3, 2), (24, 7), (5, 5)])
-def test_shares_hold_every_member_once_and_are_even(members: int, shares: int) -> None:
+def test_shares_contain_every_member_once_and_have_equal_sizes(members: int, shares: int) -> None:
     found = [list(range(members))[cut] for cut in split_members(members, shares)]
     assert [member for share in found for member in share] == list(range(members))
     assert max(map(len, found)) - min(map(len, found)) <= 1
@@ -72,7 +72,7 @@ def test_a_member_is_the_same_on_one_core_and_on_three(name: str) -> None:
         assert torch.allclose(weights, shared[part], rtol=0, atol=1e-10)
 
 
-def test_what_varies_goes_with_its_member() -> None:
+def test_varied_values_stay_with_their_member() -> None:
     vary = {"coefficient": [0.0, 5.0]}
     method = replace(GUIDED, coefficient=1.0)
     alone, shared = (trained(method, cores, seeds=(0, 1), vary=vary)["policy"] for cores in (1, 3))
@@ -82,7 +82,7 @@ def test_what_varies_goes_with_its_member() -> None:
 
 def test_shared_training_resumes_bit_for_bit_even_on_other_cores(tmp_path: Path) -> None:
     class Stopped(Exception):
-        """A user's Ctrl-C."""
+        """Stands for a user's Ctrl-C."""
 
     def stop(now: Progress) -> None:
         if now.stage == "policy" and now.update >= 32:
@@ -98,7 +98,7 @@ def test_shared_training_resumes_bit_for_bit_even_on_other_cores(tmp_path: Path)
     assert torch.allclose(elsewhere, resumed, rtol=0, atol=1e-10)
 
 
-def test_a_fault_in_one_share_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_one_share_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     from diffclone.training.step import Updates
 
     run = Updates.run
@@ -113,7 +113,7 @@ def test_a_fault_in_one_share_reaches_the_caller(monkeypatch: pytest.MonkeyPatch
         trained(METHODS["bc"], 3)
 
 
-def test_progress_says_how_many_cores_work() -> None:
+def test_progress_reports_the_number_of_cores() -> None:
     seen: list[Progress] = []
     trained(METHODS["bc"], 2, progress=seen.append)
     assert {now.execution for now in seen} == {"2 cores"}

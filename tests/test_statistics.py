@@ -18,7 +18,7 @@ def test_one_seed_of_successes_has_wilsons_interval() -> None:
 
 
 @pytest.mark.parametrize("success", [True, False])
-def test_outcomes_that_never_vary_are_not_certain(success: bool) -> None:  # noqa: FBT001
+def test_constant_outcomes_have_an_interval(success: bool) -> None:  # noqa: FBT001
     # Five seeds on ten starts that all succeed are evidence about ten starts, not about fifty.
     assert mean_interval(np.full((5, 10), success)) == wilson(10 * success, 10)
 
@@ -31,8 +31,8 @@ def test_an_interval_contains_the_mean_and_narrows_with_more_starts() -> None:
     assert many[1] - many[0] < few[1] - few[0]
 
 
-def test_the_spread_between_seeds_counts() -> None:
-    # Two kinds of seeds: more starts do not tell which kind the next one is.
+def test_the_variation_between_seeds_counts() -> None:
+    # There are two kinds of seeds; more starts do not say which kind the next seed is.
     outcomes = np.repeat([[1.0], [0.0]], 5, axis=0).repeat(10_000, axis=1)
     low, high = mean_interval(outcomes)
     assert low < 0.3

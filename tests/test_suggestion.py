@@ -21,13 +21,13 @@ def blank(steps: int, obs: int, act: int, **meta: Any) -> Demonstrations:
     return Demonstrations.from_arrays(rows, np.zeros((steps, act)), episode_ends=[steps], meta=meta)
 
 
-def test_updates_follow_the_data_within_bounds() -> None:
+def test_updates_depend_on_the_data_within_bounds() -> None:
     assert suggested_updates(12_800) == 15_000
     assert suggested_updates(10) == 5_000
     assert suggested_updates(10**9) == 50_000
 
 
-def test_widths_follow_the_problem() -> None:
+def test_widths_depend_on_the_sizes() -> None:
     assert [suggested_width(size) for size in (8, 16, 17, 64, 65)] == [256, 256, 512, 512, 1024]
 
 
@@ -40,7 +40,7 @@ def test_every_method_gets_a_size_and_a_schedule(name: str) -> None:
     assert large != small
 
 
-def test_a_guide_learns_for_longer_and_a_diffusion_policy_for_longer_still() -> None:
+def test_guides_have_twice_and_diffusion_policies_five_times_the_updates() -> None:
     demos = blank(12_800, 6, 2)
     dbc = suggest(DBC(), demos)
     assert (dbc.training.updates, dbc.guide.training.updates) == (15_000, 30_000)
@@ -103,7 +103,7 @@ def report(update: int, loss: float) -> Progress:
     return Progress("policy", update, 100, {"held_out/L_BC": np.array([loss, loss])}, 1.0, 1.0)
 
 
-def test_overfitting_is_noticed_when_the_held_out_loss_rose_for_long() -> None:
+def test_overfitting_is_reported_if_the_held_out_loss_rose_for_long() -> None:
     overfitting = Overfitting()
     assert overfitting.message() is None
     for update, loss in ((20, 2.0), (40, 1.0), (60, 1.1), (100, 1.5)):
@@ -112,7 +112,7 @@ def test_overfitting_is_noticed_when_the_held_out_loss_rose_for_long() -> None:
 
 
 @pytest.mark.parametrize("losses", [(2.0, 1.5, 1.2, 1.0), (2.0, 1.0, 1.01, 1.02), (2.0, 1.8, 1.0, 1.2)])
-def test_a_loss_that_falls_or_levels_or_has_just_turned_is_no_overfitting(losses: tuple[float, ...]) -> None:
+def test_a_loss_that_falls_or_has_just_risen_is_not_overfitting(losses: tuple[float, ...]) -> None:
     overfitting = Overfitting()
     for update, loss in zip((20, 40, 90, 100), losses, strict=True):
         overfitting.add(report(update, loss))

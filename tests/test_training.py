@@ -36,7 +36,7 @@ GUIDED = DBC(training=SHORT, network=NETWORK, guide=DiffusionGuide(training=SHOR
 
 
 class Stopped(Exception):
-    """What a user's Ctrl-C is here."""
+    """Stands for a user's Ctrl-C."""
 
 
 def weights(method: Method[Any], *, progress: Callable[[Progress], None] = lambda now: None, **options: Any) -> Tensor:
@@ -73,7 +73,7 @@ def test_interrupted_training_resumes_bit_for_bit(method: Method[Any], stage: st
     assert torch.equal(resumed, weights(method))
 
 
-def test_finished_training_is_not_done_again(tmp_path: Path) -> None:
+def test_finished_training_is_not_repeated(tmp_path: Path) -> None:
     seen: list[Progress] = []
     first = weights(GUIDED, checkpoints=tmp_path)
     again = weights(GUIDED, checkpoints=tmp_path, progress=seen.append)
@@ -81,7 +81,7 @@ def test_finished_training_is_not_done_again(tmp_path: Path) -> None:
     assert torch.equal(first, again)
 
 
-def test_an_interrupt_inside_an_update_does_not_spoil_the_checkpoint(
+def test_an_interrupt_inside_an_update_leaves_the_checkpoint_valid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step, calls = Learner.step, list[int]()
@@ -179,7 +179,7 @@ def stages(method: Method[Any], cache: Path, seeds: tuple[int, ...] = (0,)) -> s
 def test_a_guide_is_trained_once(tmp_path: Path) -> None:
     assert stages(BRIEFLY, tmp_path) == {"guide", "policy"}
     assert stages(BRIEFLY, tmp_path) == {"policy"}
-    # What only a policy, or only a judgement, depends on does not matter to the guide's weights.
+    # Settings of the policy, and settings that only the cost depends on, do not change the guide's weights.
     assert stages(replace(BRIEFLY, coefficient=3.0), tmp_path) == {"policy"}
     assert stages(replace(BRIEFLY, guide=replace(BRIEFLY.guide, draws=3, t_high=20)), tmp_path) == {"policy"}
     assert len(list(tmp_path.iterdir())) == 1
@@ -206,7 +206,7 @@ def make_learner(training: Training, updates: int = 10) -> Learner:
     return Learner(model, model.init(Dims(2, 1), Rng([0, 1])["init"]), updates)
 
 
-def test_gradients_are_clipped_by_member() -> None:
+def test_gradients_are_clipped_per_member() -> None:
     free, clipped = make_learner(replace(SHORT, clip=None)), make_learner(replace(SHORT, clip=0.5))
     obs = torch.ones(2, 3, 2)
 
@@ -243,7 +243,7 @@ def test_the_learning_rate_of_the_last_update(decay: Any, last: float) -> None:
 
 
 @pytest.mark.parametrize("remains", [0.01, 0.25, 1.0])
-def test_an_exponential_decay_falls_by_one_factor_to_what_remains(remains: float) -> None:
+def test_an_exponential_decay_has_a_constant_factor_and_ends_at_remains(remains: float) -> None:
     learner = make_learner(replace(SHORT, decay="exponential", remains=remains))
     learner.set_learning_rates(torch.tensor(0), 11)
     rates = learner.learning_rates.tolist()
@@ -254,7 +254,7 @@ def test_an_exponential_decay_falls_by_one_factor_to_what_remains(remains: float
 
 
 @pytest.mark.parametrize("remains", [0.0, -0.1, 1.1, float("nan")])
-def test_a_decay_that_cannot_be_is_refused(remains: float) -> None:
+def test_an_invalid_decay_is_refused(remains: float) -> None:
     with pytest.raises(InvalidSettings, match="remains must be above 0 and at most 1"):
         Training(decay="exponential", remains=remains)
 
@@ -288,7 +288,7 @@ def test_a_result_with_an_average_is_not_the_last_weights() -> None:
     assert not torch.allclose(averaged, weights(CLONING), atol=1e-3)
 
 
-def test_progress_counts_up_with_one_loss_a_member() -> None:
+def test_progress_counts_up_with_one_loss_per_member() -> None:
     seen: list[Progress] = []
     fit(GUIDED, DEMOS, seeds=(0, 1), vary={"coefficient": [1.0, 2.0, 3.0]}, device="cpu", progress=seen.append)
     for stage, members in (("guide", 2), ("policy", 6)):
@@ -321,7 +321,7 @@ def test_reported_losses_are_means_since_the_last_report() -> None:
         ((0,), {"coefficient": 3.0}, r"coefficient must vary over a list of numbers.* it is 3.0"),
     ],
 )
-def test_a_stack_that_cannot_be_is_refused(
+def test_invalid_seeds_and_varied_values_are_refused(
     seeds: tuple[int, ...], vary: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users have no type checks
@@ -329,7 +329,7 @@ def test_a_stack_that_cannot_be_is_refused(
         fit(GUIDED, DEMOS, seeds=seeds, vary=vary, device="cpu")
 
 
-def test_members_are_all_combinations_seeds_first() -> None:
+def test_members_are_all_combinations_with_seeds_changing_fastest() -> None:
     stack = Stack.of(GUIDED, (7, 8), {"coefficient": [1.0, 2.0]})
     assert stack.members == [
         {"seed": 7, "coefficient": 1.0},
@@ -366,6 +366,6 @@ def test_members_that_diverge_are_warned_about_marked_and_saved(tmp_path: Path) 
     assert Policy.load(tmp_path / "policy").diverged == [2, 3]
 
 
-def test_nothing_but_diverged_members_is_an_error() -> None:
+def test_it_is_an_error_if_all_members_diverge() -> None:
     with pytest.raises(Diverged, match="no member has finite weights"):
         fit(replace(GUIDED, coefficient=float("nan")), DEMOS, seeds=(0, 1), device="cpu")

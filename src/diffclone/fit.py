@@ -30,7 +30,7 @@ class Diverged(DiffcloneError, ArithmeticError):
 @final
 @dataclass(frozen=True, eq=False)
 class FitOptions:
-    """Everything that `fit` can be told besides the method and the demonstrations."""
+    """The options of a training, besides the method and the demonstrations."""
 
     seeds: Sequence[int] = (0,)
     """Train one member per seed."""
