@@ -165,12 +165,12 @@ AUTO = DBC(network=STRAIGHT, coefficient="auto", guide=SizeGuide(), away=0.0)
 def test_an_auto_coefficient_by_hand(ratio: float, imitation: float) -> None:
     # π = (3, 1), a = (1, 2): g_BC = (2, −1), as long as √5; g_DM = (1/2, 1/2), as long as √½. So λ = ρ √10.
     by_hand = imitation * (1 + ratio * math.sqrt(10))
-    assert pull(replace(AUTO, ratio=ratio, imitation=imitation), *MIXED) == pytest.approx(by_hand)
+    assert bias_gradient(replace(AUTO, ratio=ratio, imitation=imitation), *MIXED) == pytest.approx(by_hand)
 
 
 def test_a_guide_without_gradient_leaves_imitation_alone() -> None:
     # π = (1, 1), a = (2, 5), and the gate is shut: g_BC = (−1, −4).
-    assert pull(AUTO, *BETTER) == -5.0
+    assert bias_gradient(AUTO, *BETTER) == -5.0
 
 
 def test_an_auto_coefficient_changes_gradients_and_no_logged_value() -> None:
