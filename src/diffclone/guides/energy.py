@@ -10,7 +10,7 @@ from typing import ClassVar, final
 from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Default, Dims, Guide, Losses, Parts, Training
 from diffclone.nn import MLP, Network
-from diffclone.nn.energy import Energy, info_nce
+from diffclone.nn.energy import Energy
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Costs, Obs
 
@@ -44,7 +44,7 @@ class EnergyGuide(Guide[Energy]):
     def loss(self, weights: Energy, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """Return L_NCE."""
         counter = weights.sample_box(rng["counter"], batch.obs.shape[-2], self.counter_examples)
-        nce = info_nce(weights(batch.obs, batch.act), weights.energies(batch.obs, counter)).mean(-1)
+        nce = weights.contrastive_loss(batch.obs, batch.act, counter)
         return Losses(nce, {"L_NCE": nce})
 
     def draw(self, batch: int, dims: Dims, rng: Rng) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Dims, Losses, Method, Parts, Training, acting
 from diffclone.nn import MLP, Network
-from diffclone.nn.energy import Energy, info_nce
+from diffclone.nn.energy import Energy
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Obs
 
@@ -60,7 +60,7 @@ class IBC(Method[Energy]):
     def loss(self, weights: Energy, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """Return L_NCE."""
         counter = weights.sample_box(rng["counter"], batch.obs.shape[-2], self.counter_examples)
-        nce = info_nce(weights(batch.obs, batch.act), weights.energies(batch.obs, counter)).mean(-1)
+        nce = weights.contrastive_loss(batch.obs, batch.act, counter)
         return Losses(nce, {"L_NCE": nce})
 
     def act(self, weights: Energy, obs: Obs, rng: Rng) -> Act:

@@ -16,7 +16,7 @@ from diffclone.errors import InvalidSettings
 from diffclone.methods.ibc import lowest
 from diffclone.model import Batch, Default, Dims, Losses, Method, Parts, Training, acting
 from diffclone.nn import ResidualMLP
-from diffclone.nn.energy import Energy, Langevin, info_nce
+from diffclone.nn.energy import Energy, Langevin
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Obs, Scalars
 
@@ -68,7 +68,7 @@ class IBCLangevin(Method[Energy]):
         s, a = batch.obs, batch.act
         start = weights.sample_box(rng["counter"], s.shape[-2], self.counter_examples)
         counter = self.training_walk.walk(weights, s, start, rng["walk"])
-        nce = info_nce(weights(s, a), weights.energies(s, counter)).mean(-1)
+        nce = weights.contrastive_loss(s, a, counter)
         grad = self.gradient_penalty(weights, s, torch.cat([a[..., None, :], counter], -2))
         return Losses(nce + self.penalty * grad, {"L_NCE": nce, "L_grad": grad})
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from diffclone.errors import InvalidSettings
 from diffclone.model import Dims
 from diffclone.rng import Rng
-from diffclone.shapes import Act, Costs, Obs
+from diffclone.shapes import Act, Costs, Obs, Scalars
 
 ROWS = 1 << 20
 """Rows of one network call without gradients: bounds the memory of a search over many actions."""
@@ -48,6 +48,10 @@ class Energy(nn.Module):
             return torch.cat([self.energies(s, a) for s, a in chunks], -2)
         repeated = obs[..., None, :].expand(*acts.shape[:-1], obs.shape[-1])
         return self(repeated.flatten(-3, -2), acts.flatten(-3, -2)).unflatten(-1, (-1, count))
+
+    def contrastive_loss(self, obs: Obs, act: Act, counter: Tensor) -> Scalars:
+        """Return the mean L_NCE of the expert's actions against counter-examples (…, batch, n, act)."""
+        return info_nce(self(obs, act), self.energies(obs, counter)).mean(-1)
 
     def sample_box(self, rng: Rng, batch: int, count: int) -> Tensor:
         """Draw actions uniformly from the box, (members, batch, count, act)."""

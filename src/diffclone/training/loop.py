@@ -53,11 +53,6 @@ class Progress:
     execution: str = ""
     """How the updates are run: "2 cores", "compiled", or "compiling" before the first update."""
 
-    @property
-    def remaining_seconds(self) -> float:
-        """Estimated time until the stage ends."""
-        return (self.updates - self.update) / self.rate if self.rate else float("inf")
-
 
 @final
 @dataclass(frozen=True)
