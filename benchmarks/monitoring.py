@@ -1,7 +1,7 @@
 """Compare scores that detect failures of a policy at run time.
 
-python benchmarks/monitoring.py RUN …                  print one table per run of dbc on fetch-pick or ant-reach
-python benchmarks/monitoring.py RUN --out FILE         also append a Record to FILE
+python -m benchmarks.monitoring RUN …                  print one table per run of dbc on fetch-pick or ant-reach
+python -m benchmarks.monitoring RUN --out FILE         also append a Record to FILE
 
 M_i   = max over the steps of episode i of a score
 q     = conformal threshold of M at level α, of successful episodes from validation starts at the default noise
@@ -290,4 +290,4 @@ def table_cells(found: Mapping[str, Any] | None) -> list[str]:
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportAttributeAccessIssue]
-    tyro.cli(Monitoring, prog="python benchmarks/monitoring.py").run()
+    tyro.cli(Monitoring, prog="python -m benchmarks.monitoring").run()

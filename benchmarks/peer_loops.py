@@ -1,6 +1,6 @@
 """Loops of other packages, run by their own interpreter: `peers.py` starts it and says how many updates to do.
 
-python benchmarks/peer_loops.py NAME PAIRS.npz      then a line with a number of updates, answered by seconds, and so on
+python -m benchmarks.peer_loops NAME PAIRS.npz      then a line with a number of updates, answered by seconds, and so on
 
 It needs what the peer needs and nothing of ours. Sizes are Maze's, the batch is 128, the networks are the released
 ones. Threads are one or all, whichever is faster in a first try.

@@ -1,7 +1,7 @@
 """Updates a second of other packages, each in an environment of its own, beside ours: one member, Maze's sizes, CPU.
 
-python benchmarks/peers.py                           all, a table
-python benchmarks/peers.py --json --out FILE         also a Record a peer, appended to FILE
+python -m benchmarks.peers                           all, a table
+python -m benchmarks.peers --json --out FILE         also a Record a peer, appended to FILE
 
 `d3rlpy` and `imitation` for BC, `diffusers` for the step of the diffusion model. Each is installed from the package
 index into a virtual environment in a cache folder, with PyTorch held at the version that runs this; what does not
@@ -181,4 +181,4 @@ class Peers:
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportAttributeAccessIssue]
-    tyro.cli(Peers, prog="python benchmarks/peers.py").run()
+    tyro.cli(Peers, prog="python -m benchmarks.peers").run()

@@ -1,7 +1,7 @@
 """Measure the latency of a deployed policy: microseconds per action in one process, milliseconds over HTTP.
 
-OMP_NUM_THREADS=1 python benchmarks/serving.py                        print two tables
-OMP_NUM_THREADS=1 python benchmarks/serving.py --json --out FILE      print JSON and append a Record to FILE
+OMP_NUM_THREADS=1 python -m benchmarks.serving                        print two tables
+OMP_NUM_THREADS=1 python -m benchmarks.serving --json --out FILE      print JSON and append a Record to FILE
 
 The policy is BC with the sizes of Maze (observation 6, action 2) and three hidden layers of 256 units, trained for one
 update because the latency does not depend on the weights. In one process, `Policy`, the ONNX export in onnxruntime on
@@ -174,7 +174,7 @@ class Serving:
         """Run the benchmark."""
         start, load = time.monotonic(), os.getloadavg()[0]
         if os.environ.get("OMP_NUM_THREADS") != "1":
-            sys.exit("NumPy must use one thread: OMP_NUM_THREADS=1 python benchmarks/serving.py")
+            sys.exit("NumPy must use one thread: OMP_NUM_THREADS=1 python -m benchmarks.serving")
         torch.set_num_threads(1)
         demos = TASKS["maze"].demonstrations()
         observations, policy = demos.obs.astype(np.float32), fit(METHOD, demos, device="cpu")
@@ -228,4 +228,4 @@ class Serving:
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # pyright: ignore[reportAttributeAccessIssue]
-    tyro.cli(Serving, prog="python benchmarks/serving.py").run()
+    tyro.cli(Serving, prog="python -m benchmarks.serving").run()

@@ -251,14 +251,14 @@ def latency() -> str:
     return shown(bench_tables.latency_table, records) + processor
 
 
-def picture() -> str:
+def figure() -> str:
     """Return the figure, if it was drawn."""
     return f"![Member-updates per second by members](images/{IMAGE.name})" if IMAGE.exists() else MISSING
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "perf-targets": lambda: targets_table(measured()).to_markdown(),
-    "perf-plot": picture,
+    "perf-plot": figure,
     "perf-training": lambda: by_machine(bench_tables.training_table),
     "perf-runs": lambda: shown(runs_table),
     "perf-profile": lambda: by_machine(bench_tables.profile_table),
