@@ -30,7 +30,7 @@ from diffclone.model import Method
 from diffclone.records import Record
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
-from diffclone.training import Progress
+from diffclone.training import Precision, Progress
 from diffclone.training.loop import train_parts
 from diffclone.training.runs import Run, evaluation_record, train_run
 from diffclone.training.session import describe_data
@@ -63,6 +63,8 @@ class PaperRecipe:
     """Folder of guides, runs and records.jsonl."""
     device: str = "auto"
     """Device that trains. Episodes are always run on the CPU."""
+    precision: Precision = "float32"
+    """Precision of matrix products in training. A guide is only shared by policies of the same precision."""
     quick: bool = False
     """Train for a moment, run two episodes per seed with the fixed protocol only, and mark the Records as quick."""
 
@@ -137,7 +139,8 @@ class PaperRecipe:
     def name(self) -> str:
         """The name of the run."""
         demos = "bundled" if self.demos is None else self.demos.stem
-        return "_".join([self.task, demos, self.method, self.preset, self.seeds, *(["quick"] if self.quick else [])])
+        marks = [*([] if self.precision == "float32" else [self.precision]), *(["quick"] if self.quick else [])]
+        return "_".join([self.task, demos, self.method, self.preset, self.seeds, *marks])
 
     @property
     def folder(self) -> Path:
@@ -154,10 +157,11 @@ class PaperRecipe:
         return TASKS[self.task].demonstrations() if self.demos is None else Demonstrations.load(self.demos)
 
     def make_options(self, method: Method[Any]) -> FitOptions:
-        """Return the options of training: float32, and one guide that all seeds share."""
+        """Return the options of training, with one guide that all seeds share."""
         return FitOptions(
             seeds=parse_seeds(self.seeds),
             device=self.device,
+            precision=self.precision,
             checkpoint_seconds=CHECKPOINT_SECONDS,
             cache=self.out / "guides",
             guide_seed=GUIDE_SEED if method.needs() else None,
@@ -171,7 +175,7 @@ class PaperRecipe:
     def append_record(self, job: str, record: Record) -> None:
         """Append the Record of a job to the file of all Records, once."""
         preset = f"{self.task}/{self.method}/{self.preset}"
-        more = {"job": job, "task": self.task, "preset": preset, "precision": "float32"}
+        more = {"job": job, "task": self.task, "preset": preset, "precision": self.precision}
         with (self.out / "records.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not self.has_record(job):

@@ -37,6 +37,18 @@ def test_a_guide_is_trained_once_and_shared_by_all_seeds(tmp_path: Path) -> None
     assert len(policy.guide) == 1
 
 
+def test_another_precision_has_its_own_guide_and_run(tmp_path: Path) -> None:
+    run(tmp_path, "guide", "maze", "dbc", "0-1")
+    run(tmp_path, "train", "maze", "dbc", "0-1")
+    run(tmp_path, "guide", "maze", "dbc", "0-1", "--precision", "tf32")
+    assert len(list((tmp_path / "guides").iterdir())) == 2
+    run(tmp_path, "train", "maze", "dbc", "0-1", "--precision", "tf32")
+    records = run(tmp_path, "evaluate", "maze", "dbc", "0-1", "--precision", "tf32")
+    assert [record.results["precision"] for record in records] == ["float32"] * 2 + ["tf32"] * 3
+    assert records[3].results["job"] == "train maze_bundled_dbc_paper_0-1_tf32_quick"
+    assert Run(tmp_path / "runs" / "maze_bundled_dbc_paper_0-1_tf32_quick").identity()["precision"] == "tf32"
+
+
 @pytest.mark.parametrize("command", ["guide", "train"])
 def test_an_interrupted_training_writes_a_checkpoint(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
