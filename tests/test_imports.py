@@ -23,7 +23,7 @@ LAYERS = [
     ["training", "deploy.monitor"],
     ["methods"],
     ["policy", "deploy.policy_config"],
-    ["fit", "evaluation", "training.augmentation"],
+    ["fit", "evaluation", "training.augmentation", "training.selection"],
     ["deploy", "training.runs"],
     ["deploy.calibration"],
     ["experiments", "testing"],
