@@ -1,7 +1,21 @@
+from typing import Any
+
 import numpy as np
 import pytest
+from scipy import stats
 
-from diffclone.statistics import difference_interval, mean_interval, paired_permutation_p, permutation_p, wilson
+from diffclone.statistics import (
+    Estimate,
+    constant_interval,
+    difference_interval,
+    estimate_contrast,
+    mean_interval,
+    paired_permutation_p,
+    permutation_p,
+    student_quantile,
+    student_tail,
+    wilson,
+)
 
 
 @pytest.mark.parametrize(
@@ -19,8 +33,10 @@ def test_one_seed_of_successes_has_wilsons_interval() -> None:
 
 @pytest.mark.parametrize("success", [True, False])
 def test_constant_outcomes_have_an_interval(success: bool) -> None:  # noqa: FBT001
-    # Five seeds on ten starts that all succeed are evidence about ten starts, not about fifty.
-    assert mean_interval(np.full((5, 10), success)) == wilson(10 * success, 10)
+    # Five seeds on ten starts that all succeed are evidence about five seeds, not about fifty episodes: 0.025^(1/5).
+    low, high = mean_interval(np.full((5, 10), success))
+    assert (low, high) == constant_interval(float(success), 5)
+    assert high - low == pytest.approx(1 - 0.478, abs=5e-4)
 
 
 def test_an_interval_contains_the_mean_and_narrows_with_more_starts() -> None:
@@ -87,3 +103,50 @@ def test_a_paired_permutation_test_of_many_seeds_samples_the_signs() -> None:
     exact, zeros = paired_permutation_p(differences.tolist()), [0.0] * 6  # zeros do not change p
     assert paired_permutation_p([*differences, *zeros]) == pytest.approx(exact, abs=0.01)
     assert 0 < paired_permutation_p([1.0] * 30) < 0.001
+
+
+@pytest.mark.parametrize("freedom", [1.0, 1.5, 9.0, 40.0, 500.0])
+def test_students_t_has_the_known_tails(freedom: float) -> None:
+    for t in (-3.0, 0.0, 0.5, 2.0, 5.0, 20.0):
+        assert student_tail(t, freedom) == pytest.approx(float(stats.t.sf(t, freedom)), rel=1e-4, abs=1e-12)
+    assert student_quantile(0.975, freedom) == pytest.approx(float(stats.t.ppf(0.975, freedom)), rel=1e-6)
+
+
+def test_a_paired_contrast_of_seeds_alone_is_the_paired_t_test() -> None:
+    a, b = np.random.default_rng(0).normal(size=(2, 12, 1))
+    estimate = estimate_contrast([a, b], [1.0, -1.0], paired=True)
+    test: Any = stats.ttest_rel(a[:, 0], b[:, 0])
+    assert 2 * min(estimate.p_above(0.0), estimate.p_below(0.0)) == pytest.approx(test.pvalue, rel=1e-4)
+    assert estimate.interval() == pytest.approx(tuple(test.confidence_interval()), rel=1e-4)
+
+
+def test_an_unpaired_contrast_of_seeds_alone_is_welchs_test() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(0.0, 1.0, (12, 1)), rng.normal(0.5, 3.0, (20, 1))
+    estimate = estimate_contrast([a, b], [1.0, -1.0], paired=False)
+    test: Any = stats.ttest_ind(a[:, 0], b[:, 0], equal_var=False)
+    assert 2 * min(estimate.p_above(0.0), estimate.p_below(0.0)) == pytest.approx(test.pvalue, rel=1e-4)
+
+
+def test_a_contrast_by_hand() -> None:
+    # Seeds have means 2 and 4 (variance 2), starts 1, 3 and 5 (variance 4); nothing is left unexplained.
+    table = np.array([[0.0, 2.0, 4.0], [2.0, 4.0, 6.0]])
+    estimate = estimate_contrast([table], [1.0], paired=True)
+    assert (estimate.mean, estimate.error**2) == (pytest.approx(3.0), pytest.approx(2 / 2 + 4 / 3))
+
+
+def test_constant_outcomes_have_the_p_value_of_a_sign_test() -> None:
+    estimate = estimate_contrast([np.ones((10, 20)), np.zeros((10, 20))], [1.0, -1.0], paired=True)
+    assert (estimate.mean, estimate.error) == (1.0, 0.0)
+    assert (estimate.p_above(0.0), estimate.p_below(0.0), estimate.p_above(1.0)) == (2.0**-10, 1.0, 1.0)
+    assert Estimate(0.0, 0.0, 9.0, 10).p_above(0.0) == 1
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_a_contrast_errs_as_often_as_it_says(paired: bool) -> None:  # noqa: FBT001
+    rng, trials, wrong = np.random.default_rng(0), 400, 0
+    for _ in range(trials):
+        start = rng.normal(size=(1, 30))
+        a, b = (start + 0.5 * rng.normal(size=(10, 1)) + rng.normal(size=(10, 30)) for _ in range(2))
+        wrong += estimate_contrast([a, b], [1.0, -1.0], paired=paired).p_above(0.0) < 0.05
+    assert 0.02 < wrong / trials < 0.08

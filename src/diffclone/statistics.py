@@ -1,7 +1,22 @@
-"""Confidence intervals (95 %) and comparisons, in NumPy."""
+"""Confidence intervals (95 %) and comparisons, in NumPy.
+
+A contrast of the means of several tables (seeds, starts) on the same starts, with one weight w per table; x̄_i is the
+mean of a seed, x̄_j of a start:
+
+    D        = Σ w x̄                                  for example +1 and −1: a difference
+    V_seed   = Σ w² var_i(x̄_i) / n                    n seeds of a table
+    V_start  = var_j(Σ w x̄_j) / m                     m starts, the same for all tables
+    V_rest   = Σ w² var_ij(x_ij − x̄_i − x̄_j) / (n m)  what is left; both of the above contain it
+    s²       = max(V_seed + V_start − V_rest, V_seed, V_start)
+    (D − E D) / s  ~  Student's t, with Satterthwaite's degrees of freedom ν
+
+Tables with the same seeds are paired: they are combined per seed and start first, into one table of weight 1.
+"""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +25,12 @@ Z_95 = 1.959963984540054
 RESAMPLES = 4000
 PERMUTATIONS = 20_000
 """Random permutations of a permutation test."""
+
+MOST_FREEDOM = 500.0
+"""With more degrees of freedom, Student's t is hardly different from a normal distribution."""
+ROUNDING = 1e-9
+"""A smaller relative error is that of the arithmetic."""
+QUADRATURE = np.polynomial.legendre.leggauss(160)
 
 Interval = tuple[float, float]
 Table = npt.NDArray[np.floating] | npt.NDArray[np.bool_]
@@ -24,14 +45,24 @@ def wilson(successes: int, trials: int) -> Interval:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
+def constant_interval(rate: float, trials: int) -> Interval:
+    """Return the exact interval (Clopper and Pearson) of a rate of 0 or 1 in independent trials."""
+    bound = 0.025 ** (1 / trials)
+    return (bound, 1.0) if rate == 1 else (0.0, 1 - bound)
+
+
 def mean_interval(outcomes: Table) -> Interval:
     """Return a bootstrap interval of the mean that resamples both seeds and starts.
 
-    A rate of a single seed, and a rate of 0 or 1, has Wilson's interval over the starts instead.
+    Where every episode succeeds, or every one fails, a bootstrap has no width: the interval is then exact, with as many
+    trials as seeds or starts, whichever are fewer. A rate of a single seed has Wilson's interval over its starts, which
+    says nothing about other seeds.
     """
     seeds, starts = outcomes.shape
-    if outcomes.dtype == np.bool_ and (seeds == 1 or outcomes.min() == outcomes.max()):
-        return wilson(round(float(outcomes.mean()) * starts), starts)
+    if outcomes.dtype == np.bool_ and seeds == 1:
+        return wilson(int(outcomes.sum()), starts)
+    if outcomes.dtype == np.bool_ and outcomes.min() == outcomes.max():
+        return constant_interval(float(outcomes.mean()), min(seeds, starts))
     low, high = np.quantile(_resampled_means(outcomes), (0.025, 0.975))
     return float(low), float(high)
 
@@ -66,6 +97,102 @@ def paired_permutation_p(differences: Sequence[float]) -> float:
     reached = (np.abs(signs @ observed) >= abs(observed.sum()) * (1 - 1e-12)).sum()
     # The observed signs are among all signs; a sample must count them too, or p could be 0.
     return float(reached / len(signs)) if exact else float((1 + reached) / (1 + PERMUTATIONS))
+
+
+@final
+@dataclass(frozen=True)
+class Estimate:
+    """An estimated contrast, with Student's t distribution of its error."""
+
+    mean: float
+    """D."""
+    error: float
+    """s."""
+    freedom: float
+    """ν."""
+    seeds: int
+    """The least number of seeds of a table."""
+
+    def p_above(self, bound: float) -> float:
+        """Return the one-sided p-value of D ≤ bound: small if D is above it.
+
+        Where all outcomes are equal, s = 0 and p is that of a sign test over the seeds.
+        """
+        if self.error == 0:
+            return 2.0**-self.seeds if self.mean > bound else 1.0
+        return student_tail((self.mean - bound) / self.error, self.freedom)
+
+    def p_below(self, bound: float) -> float:
+        """Return the one-sided p-value of D ≥ bound: small if D is below it."""
+        return Estimate(-self.mean, self.error, self.freedom, self.seeds).p_above(-bound)
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Return the two-sided confidence interval."""
+        half = student_quantile((1 + level) / 2, self.freedom) * self.error
+        return self.mean - half, self.mean + half
+
+
+def estimate_contrast(tables: Sequence[Table], weights: Sequence[float], *, paired: bool) -> Estimate:
+    """Estimate a contrast of the means of tables (seeds, starts) with the same starts."""
+    values: list[npt.NDArray[np.float64]] = [np.asarray(table, dtype=np.float64) for table in tables]
+    seeds, starts = min(len(table) for table in values), values[0].shape[-1]
+    if paired:
+        values, weights = [np.tensordot(np.array(weights), np.stack(values), 1)], [1.0]
+    mean = sum(w * table.mean() for w, table in zip(weights, values, strict=True))
+    parts = [w**2 * _variance(table.mean(1)) / len(table) for w, table in zip(weights, values, strict=True)]
+    by_seed = sum(parts)
+    by_start = _variance(np.array(weights) @ np.stack([table.mean(0) for table in values])) / starts
+    rest = sum(w**2 * _rest(table) / table.size for w, table in zip(weights, values, strict=True))
+    variance = max(by_seed + by_start - rest, by_seed, by_start)
+    sizes = [*(len(table) for table in values), starts]
+    spread = sum(part**2 / (size - 1) for part, size in zip([*parts, by_start], sizes, strict=True) if size > 1)
+    freedom = variance**2 / spread if spread > 0 else 1.0
+    error = math.sqrt(variance)
+    error = 0.0 if error < ROUNDING * (1 + abs(mean)) else error
+    return Estimate(float(mean), error, float(np.clip(freedom, 1.0, MOST_FREEDOM)), seeds)
+
+
+def student_tail(t: float, freedom: float) -> float:
+    """Return P(T > t) of Student's t distribution, with t = √ν tan θ: an integral of cos^(ν − 1) θ."""
+    if t < 0:
+        return 1 - student_tail(-t, freedom)
+    angle = math.atan(t / math.sqrt(freedom))
+    nodes, weights = QUADRATURE
+    half = (math.pi / 2 - angle) / 2
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
+    return scale * half * float(weights @ np.cos(angle + half * (nodes + 1)) ** (freedom - 1))
+
+
+def student_quantile(level: float, freedom: float) -> float:
+    """Return t with P(T ≤ t) = level, for a level of at least one half."""
+    low, high = 0.0, 1e6
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_tail(middle, freedom) > 1 - level else (low, middle)
+    return (low + high) / 2
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values adjusted for the number of tests: reject those up to α, and at most a share α errs at all."""
+    order = sorted(range(len(p_values)), key=lambda k: p_values[k])
+    adjusted, largest = [0.0] * len(p_values), 0.0
+    for rank, k in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * p_values[k]))
+        adjusted[k] = largest
+    return adjusted
+
+
+def _variance(values: npt.NDArray[np.float64]) -> float:
+    return float(values.var(ddof=1)) if len(values) > 1 else 0.0
+
+
+def _rest(table: npt.NDArray[np.float64]) -> float:
+    """The variance of what seeds and starts leave unexplained."""
+    seeds, starts = table.shape
+    if seeds == 1 or starts == 1:
+        return 0.0
+    left = table - table.mean(1, keepdims=True) - table.mean(0, keepdims=True) + table.mean()
+    return float(np.square(left).sum() / ((seeds - 1) * (starts - 1)))
 
 
 def _resampled_means(outcomes: Table) -> npt.NDArray[np.float64]:
