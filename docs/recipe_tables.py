@@ -27,6 +27,8 @@ ARMS = {
 }
 """Method and preset, their name in the table, and their name among the paper's numbers."""
 NOT_RUN = "not run"
+PRECISIONS = {"float32": "", "tf32": ", TF32"}
+"""Precision of the matrix products, and how the name of a row says it."""
 
 
 @final
@@ -45,13 +47,15 @@ def read_records() -> tuple[Record, ...]:
     return tuple(record for record in Record.read_all(RECORDS) if not record.quick)
 
 
-def find_outcomes(task: str, demos: str, arm: str, protocol: str) -> Outcomes | None:
+def find_outcomes(task: str, demos: str, arm: str, precision: str, protocol: str) -> Outcomes | None:
     """Return the episodes of an arm, joined over the Records that hold some of its seeds each; None if not run."""
     rows: dict[int, list[float]] = {}
-    wanted = (f"{task}/{arm}", protocol)
+    wanted = (f"{task}/{arm}", precision, protocol)
     for record in read_records():
         results: Any = record.results
-        if record.kind != "evaluation" or (results["preset"], results["protocol"]) != wanted:
+        if record.kind != "evaluation":
+            continue
+        if (results["preset"], results["precision"], results["protocol"]) != wanted:
             continue
         if describe_demonstrations(record) != demos:
             continue
@@ -113,19 +117,40 @@ def task_table(task: str) -> str:
     ]
     sources = {describe_demonstrations(record) for record in read_records() if record.results["task"] == task}
     for demos in sorted(sources, reverse=True) or ["bundled"]:
-        baseline = find_outcomes(task, demos, BASELINE, "fixed")
-        for arm, (name, printed_as) in ARMS.items():
-            outcomes, printed = find_outcomes(task, demos, arm, "fixed"), paper()["main-table"][task][printed_as]
-            mean, difference, count = NOT_RUN, "– | –", "–"
-            if outcomes is not None:
-                mean, count = describe_mean(task, outcomes), " × ".join(str(size) for size in outcomes.table.shape)
-                if baseline is not None and arm != BASELINE:
-                    difference = describe_difference(task, outcomes, baseline)
-            lines.append(
-                f"| {name} | {demos} | {mean} | {difference} "
-                f"| {describe_spread(task, find_outcomes(task, demos, arm, 'paper'))} "
-                f"| {printed['mean']:,} ± {printed['sd']} | {count} |"
-            )
+        for arm in ARMS:
+            run = [precision for precision in PRECISIONS if find_outcomes(task, demos, arm, precision, "fixed")]
+            lines += [task_row(task, demos, arm, precision) for precision in run or ["float32"]]
+    return "\n".join(lines)
+
+
+def task_row(task: str, demos: str, arm: str, precision: str) -> str:
+    """Return the row of one arm. Its difference is to the BC of the same precision."""
+    name, printed_as = ARMS[arm]
+    outcomes, printed = find_outcomes(task, demos, arm, precision, "fixed"), paper()["main-table"][task][printed_as]
+    mean, difference, count = NOT_RUN, "– | –", "–"
+    if outcomes is not None:
+        mean, count = describe_mean(task, outcomes), " × ".join(str(size) for size in outcomes.table.shape)
+        baseline = find_outcomes(task, demos, BASELINE, precision, "fixed")
+        if baseline is not None and arm != BASELINE:
+            difference = describe_difference(task, outcomes, baseline)
+    spread = describe_spread(task, find_outcomes(task, demos, arm, precision, "paper"))
+    return (
+        f"| {name}{PRECISIONS[precision]} | {demos} | {mean} | {difference} | {spread} "
+        f"| {printed['mean']:,} ± {printed['sd']} | {count} |"
+    )
+
+
+def precision_table() -> str:
+    """Return the difference between TF32 and float32 products, for the arms that were run with both."""
+    lines = [
+        "| task | method and preset | TF32 minus float32, `fixed`, paired (95 %) | p (seeds) |",
+        "|---|---|---|---|",
+    ]
+    for task in TASK_NAMES:
+        for arm, (name, _) in ARMS.items():
+            fast, slow = (find_outcomes(task, "bundled", arm, precision, "fixed") for precision in ("tf32", "float32"))
+            if fast is not None and slow is not None:
+                lines.append(f"| {task} | {name} | {describe_difference(task, fast, slow)} |")
     return "\n".join(lines)
 
 
@@ -139,6 +164,7 @@ def training_table() -> str:
         seeds = [int(member["seed"]) for member in record.members]
         guide = record.settings["type"] == "diffusion"
         name = "guide, shared by all seeds" if guide else ARMS[f"{method}/{preset}"][0]
+        name += PRECISIONS[record.results["precision"]]
         span = f"{seeds[0]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
         updates = record.settings["training"]["updates"]
         lines.append(f"| {task} | {name} | {span} | {updates:,} | {record.seconds:.0f} | {record.device} |")
@@ -146,6 +172,7 @@ def training_table() -> str:
 
 
 BLOCKS = {
+    "recipe-precision": precision_table,
     "recipe-training": training_table,
     **{f"recipe-{task}": lambda task=task: task_table(task) for task in TASK_NAMES},
 }
