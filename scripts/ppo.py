@@ -145,16 +145,18 @@ class Learner:
 
     def load(self, path: Path) -> None:
         """Read an expert's file. It has no value network: the value is trained first, before the policy changes."""
-        layers, mean, std, act_std = read_weights(path)
+        read = read_weights(path)
+        if read.squash:
+            raise InvalidSettings(f"{path} was trained by SAC: its actions have a tanh. PPO cannot start from it.")
         sizes = [tuple(layer.weight.T.shape) for layer in self.linear_layers()]
-        if (found := [weight.shape for weight, _ in layers]) != sizes:
+        if (found := [weight.shape for weight, _ in read.layers]) != sizes:
             raise InvalidSettings(f"{path} has layers of {found}; the options need {sizes}.")
         with torch.no_grad():
-            for layer, (weight, bias) in zip(self.linear_layers(), layers, strict=True):
+            for layer, (weight, bias) in zip(self.linear_layers(), read.layers, strict=True):
                 layer.weight.copy_(torch.tensor(weight.T))
                 layer.bias.copy_(torch.tensor(bias))
-            self.log_std.copy_(torch.tensor(act_std).log())
-        self.obs_moments.mean, self.obs_moments.var = self.tensor(mean), self.tensor(std**2)
+            self.log_std.copy_(torch.tensor(read.act_std).log())
+        self.obs_moments.mean, self.obs_moments.var = self.tensor(read.obs_mean), self.tensor(read.obs_std**2)
         self.obs_moments.count = MOMENTS_MEMORY
 
     def update(

@@ -1,12 +1,15 @@
 """Train the expert of a task by reinforcement learning.
 
 python -m scripts.train_expert walker --out walker.safetensors
+python -m scripts.train_expert walker --algorithm sac --device cuda --seconds 700 --out walker.safetensors
+python -m scripts.train_expert hand-rotate --snapshots 0.5 0.59 --out hand.safetensors
 diffclone expert evaluate walker --weights walker.safetensors
 """
 
+import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import tyro
@@ -16,10 +19,12 @@ from diffclone.errors import DiffcloneError, InvalidSettings
 from diffclone.files import refuse_existing, write_tensors
 from diffclone.records import versions
 from diffclone.reports.numbers import percent
-from diffclone.tasks import TASKS
+from diffclone.tasks import TASKS, Task
 from diffclone.tasks.batch import BatchEnv, Doubles, Flags, Outcome, Rows
-from scripts import ppo
+from scripts import ppo, sac
+from scripts.keep import keep_best, keep_snapshots
 from scripts.ppo import Learner, PPOOptions
+from scripts.sac import SACOptions
 
 
 def hand_reward(env: BatchEnv, rows: Rows, outcome: Outcome) -> tuple[Doubles, Flags]:
@@ -63,14 +68,29 @@ OPTIONS: dict[str, PPOOptions] = {
     ),
 }
 
+Options = TypeVar("Options", PPOOptions, SACOptions)
+SAC_OPTIONS = {"walker": SACOptions(), "cheetah": SACOptions()}
+
 
 def find_options(task: str, steps: int | None) -> PPOOptions:
     """Return the options of a task, with another number of steps if it is given."""
     if task not in OPTIONS:
         raise InvalidSettings(f"the expert of {task!r} is not trained; the trained ones are {', '.join(OPTIONS)}.")
+    return with_steps(OPTIONS[task], steps)
+
+
+def find_sac_options(task: str, steps: int | None) -> SACOptions:
+    """Return the options of a task for SAC, with another number of steps if it is given."""
+    if task not in SAC_OPTIONS:
+        raise InvalidSettings(f"there are no options of SAC for {task!r}; there are for {', '.join(SAC_OPTIONS)}.")
+    return with_steps(SAC_OPTIONS[task], steps)
+
+
+def with_steps(options: Options, steps: int | None) -> Options:
+    """Return options with another number of steps, if it is given."""
     if steps is not None and steps < 1:
         raise InvalidSettings(f"steps must be at least 1; they are {steps}.")
-    return OPTIONS[task] if steps is None else replace(OPTIONS[task], steps=steps)
+    return options if steps is None else replace(options, steps=steps)
 
 
 def save_expert(path: Path, learner: Learner, about: dict[str, Any]) -> None:
@@ -93,8 +113,14 @@ class TrainExpert:
     """Seed of the training."""
     device: str = "cpu"
     """Device of the networks; the environments use all cores."""
+    algorithm: Literal["ppo", "sac"] = "ppo"
+    """Algorithm: "ppo", or "sac", which trains several members and writes the best one so far after each evaluation."""
+    seconds: float | None = None
+    """End after this time."""
+    snapshots: tuple[float, ...] = ()
+    """PPO: success rates in 0 … 1 at which the policy is also written; the training ends after the highest."""
     weights: Path | None = None
-    """An expert's file to start from."""
+    """PPO: an expert's file to start from."""
     json: bool = False
     """Print JSON at the end."""
 
@@ -102,22 +128,54 @@ class TrainExpert:
         """Train and write the file."""
         task = TASKS[self.task]
         refuse_existing(self.out)
-        options = find_options(task.name, self.steps)
+        report = self.run_sac(task) if self.algorithm == "sac" else self.run_ppo(task)
+        if self.json:
+            print_json({"out": str(self.out), **report})
+        else:
+            print_message(f"wrote {self.out}. Next: diffclone expert evaluate {task.name} --weights {self.out}")
+
+    def run_ppo(self, task: Task) -> dict[str, Any]:
+        """Train by PPO; return the last report."""
+        options, about = find_options(task.name, self.steps), self.about(task)
         training = ppo.train(task, options, seed=self.seed, device=self.device, weights=self.weights)
+        training = keep_snapshots(training, task, self.snapshots, self.out, about)
         report, learner = next(training)
+        begun = time.monotonic()
         with bars() as show:
             try:
                 for report, _ in training:
                     note = f"return {report.returns:.1f}  success {percent(report.success)}"
                     show.update(f"expert of {task.name}", report.steps, options.steps, note)
+                    if self.seconds is not None and time.monotonic() - begun > self.seconds:
+                        break
             except KeyboardInterrupt:
                 print_message("interrupted; what was learned is kept.")
-        about = {"task": task.name, "seed": str(self.seed), "steps": str(report.steps), "versions": str(versions())}
-        save_expert(self.out, learner, about)
-        if self.json:
-            print_json({"out": str(self.out), **asdict(report)})
-        else:
-            print_message(f"wrote {self.out}. Next: diffclone expert evaluate {task.name} --weights {self.out}")
+        save_expert(self.out, learner, {**about, "steps": str(report.steps)})
+        return asdict(report)
+
+    def run_sac(self, task: Task) -> dict[str, Any]:
+        """Train by SAC; return the last report."""
+        if self.weights is not None or self.snapshots:
+            raise InvalidSettings("--weights and --snapshots belong to PPO; the algorithm is SAC.")
+        options = find_sac_options(task.name, self.steps)
+        training = sac.train(task, options, seed=self.seed, device=self.device)
+        begun, report, best = time.monotonic(), None, 0.0
+        with bars() as show:
+            try:
+                for report, best in keep_best(training, self.out, self.about(task)):
+                    note = f"return {max(report.returns):.1f}  best {best:.1f}"
+                    show.update(f"expert of {task.name}", report.steps, options.steps, note)
+                    if self.seconds is not None and time.monotonic() - begun > self.seconds:
+                        break
+            except KeyboardInterrupt:
+                print_message("interrupted; what was learned is kept.")
+        if report is None:
+            raise InvalidSettings("interrupted before the first evaluation; nothing was written.")
+        return {**asdict(report), "best": best}
+
+    def about(self, task: Task) -> dict[str, Any]:
+        """Return what the header of a file says."""
+        return {"task": task.name, "algorithm": self.algorithm, "seed": str(self.seed), "versions": str(versions())}
 
 
 def main(arguments: list[str] | None = None) -> None:

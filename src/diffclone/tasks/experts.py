@@ -4,6 +4,7 @@ A network expert was trained by reinforcement learning (`python -m scripts.train
 
     μ(s) = W₂ elu(W₁ elu(W₀ ŝ + b₀) + b₁) + b₂        ŝ = clip((s − mean) / std, ±10)
     a    = μ(s) + noise · σ ε                          σ: standard deviation at the end of training
+    a    = tanh(μ(s) + noise · σ ε)                    if the file says so
 """
 
 from abc import ABC, abstractmethod
@@ -135,7 +136,19 @@ def collect(
     )
 
 
-Layers = list[tuple[Doubles, Doubles]]
+@final
+@dataclass(frozen=True, eq=False)
+class ExpertWeights:
+    """The contents of an expert's file."""
+
+    layers: list[tuple[Doubles, Doubles]]
+    """Weight (in, out) and bias of each layer."""
+    obs_mean: Doubles
+    obs_std: Doubles
+    act_std: Doubles
+    """σ"""
+    squash: bool
+    """Whether tanh is applied to actions."""
 
 
 @final
@@ -155,7 +168,7 @@ class NetworkExpert(Expert):
             env_options: options of the environments in which it demonstrates.
         """
         self.horizon, self.env_options, self.noise, self.only_successful = horizon, env_options, noise, only_successful
-        self.layers, self.mean, self.std, self.act_std = read_weights(weights)
+        self.weights = read_weights(weights)
         self.rng = np.random.default_rng(0)
 
     def reset(self, obs: Doubles, rng: np.random.Generator) -> None:
@@ -163,14 +176,16 @@ class NetworkExpert(Expert):
         self.rng = rng
 
     def act(self, obs: Doubles) -> Doubles | None:
-        """Return μ(s) plus noise."""
-        x = ((obs - self.mean) / self.std).clip(-OBS_LIMIT, OBS_LIMIT)
-        for weight, bias in self.layers[:-1]:
+        """Return μ(s) plus noise, or its tanh."""
+        read = self.weights
+        x = ((obs - read.obs_mean) / read.obs_std).clip(-OBS_LIMIT, OBS_LIMIT)
+        for weight, bias in read.layers[:-1]:
             x = x @ weight + bias
             x = np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
-        weight, bias = self.layers[-1]
-        noise = self.noise * self.act_std * self.rng.standard_normal(len(bias)) if self.noise else 0.0
-        return x @ weight + bias + noise
+        weight, bias = read.layers[-1]
+        noise = self.noise * read.act_std * self.rng.standard_normal(len(bias)) if self.noise else 0.0
+        act = x @ weight + bias + noise
+        return np.tanh(act) if read.squash else act
 
     def accept_episode(self, steps: int, *, success: bool) -> bool:
         """Accept successful episodes, or those that reach the horizon."""
@@ -192,8 +207,8 @@ def network_expert(
     return make_expert
 
 
-def read_weights(path: Path) -> tuple[Layers, *tuple[Doubles, ...]]:
-    """Return the layers, the mean and standard deviation of observations, and σ."""
+def read_weights(path: Path) -> ExpertWeights:
+    """Read an expert's file."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -203,6 +218,6 @@ def read_weights(path: Path) -> tuple[Layers, *tuple[Doubles, ...]]:
         arrays = {name: array.astype(np.float64) for name, array in load_file(path).items()}
         count = sum(name.startswith("bias.") for name in arrays)
         layers = [(arrays[f"weight.{k}"], arrays[f"bias.{k}"]) for k in range(count)]
-        return layers, arrays["obs_mean"], arrays["obs_std"], arrays["act_std"]
+        return ExpertWeights(layers, arrays["obs_mean"], arrays["obs_std"], arrays["act_std"], "squash" in arrays)
     except (SafetensorError, KeyError) as error:
         raise InvalidFile(f"{path} does not hold an expert's weights ({error}).") from None
