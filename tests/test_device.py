@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training, fit
+from diffclone.fit import FitOptions, fit_with_options
 from diffclone.guides import EnergyGuide, GANGuide, VAEGuide
 from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Method
@@ -76,3 +77,26 @@ def test_a_gpu_trains_the_same_weights_as_a_cpu(
     here, there = trained(method, "cpu", seeds), trained(method, "cuda", seeds)
     moved = (here - trained(dataclasses.replace(method, training=hardly), "cpu", seeds)).norm()
     assert (here - there).norm() < 0.02 * moved
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+@pytest.mark.parametrize("name", ["bc", "average", "dbc"])
+def test_snapshots_do_not_change_the_training(
+    name: str,
+    compiled: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(learner, "COMPILE_UPDATES", 0 if compiled else 10**9)
+    method = dataclasses.replace(METHODS[name], training=dataclasses.replace(METHODS[name].training, updates=170))
+    options = FitOptions(seeds=(0, 1, 2), device="cuda")
+    plain, whole = (
+        fit_with_options(method, DEMOS, dataclasses.replace(options, snapshots=snapshots))
+        for snapshots in ((), (5, 70, 96, 100, 170))
+    )
+    last, same, first = (
+        torch.cat([p.detach().flatten(1) for p in policy.net.parameters()], 1)
+        for policy in (whole.policy, whole.snapshots[170], whole.snapshots[96])
+    )
+    assert torch.equal(last, torch.cat([p.detach().flatten(1) for p in plain.policy.net.parameters()], 1))
+    assert torch.equal(last, same)
+    assert not torch.equal(first, same)

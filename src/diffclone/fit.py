@@ -4,10 +4,12 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, final
 
 import torch
+from torch import nn
 
 from diffclone.data import Demonstrations, Normaliser
 from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidSettings
@@ -50,6 +52,9 @@ class FitOptions:
     """Folder of trained guides, searched before a guide is trained."""
     guide_seed: int | None = None
     """Seed of one guide, and of its encoder, that all members share. By default each seed trains a guide of its own."""
+    snapshots: Sequence[int] = ()
+    """Updates at which the policy's weights are copied (their moving average, if `training.ema` is set). The result is
+    the same with and without snapshots."""
     dtype: torch.dtype = torch.float32
     """Data type of weights and data. Contract tests use float64."""
 
@@ -62,6 +67,8 @@ class Fitted:
     policy: Policy
     trained: Trained
     seconds: float
+    snapshots: Mapping[int, Policy]
+    """The policy at the updates of `FitOptions.snapshots`, in order. All have the same guide."""
 
 
 def fit(
@@ -130,9 +137,8 @@ def fit_with_options(
     normaliser, session = open_session(method, demos, options)
     device, stack = session.device, Stack.of(method, options.seeds, options.vary)
     trained = run_reporting(train(method, stack, session), progress)
-    rows = torch.cat([p.detach().flatten(1) for p in trained.net.parameters()], 1)
-    diverged = [m for m, finite in enumerate(rows.isfinite().all(1).tolist()) if not finite]
-    if len(diverged) == len(rows):
+    diverged = find_diverged(trained.net)
+    if len(diverged) == len(stack.members):
         raise Diverged("training diverged: no member has finite weights. Try a smaller learning rate.")
     bounds = demos.action_bounds
     policy = Policy(
@@ -145,13 +151,29 @@ def fit_with_options(
         guide=TrainedGuide(method, normaliser, lambda: trained.parts) if "guide" in trained.parts else None,
         diverged=diverged,
     )
-    return Fitted(policy, trained, time.monotonic() - begun)
+    snapshots = {
+        update: replace(policy, net=net, diverged=find_diverged(net), calls=count())
+        for update, net in trained.snapshots.items()
+    }
+    return Fitted(policy, trained, time.monotonic() - begun, snapshots)
+
+
+def find_diverged(net: nn.Module) -> list[int]:
+    """Return the members whose weights are not finite."""
+    finite = torch.stack([p.detach().flatten(1).isfinite().all(1) for p in net.parameters()]).all(0)
+    return [m for m, good in enumerate(finite.tolist()) if not good]
 
 
 def check_options(method: Method[Any], options: FitOptions) -> None:
     """Refuse options that the method cannot be trained with."""
     Stack.of(method, options.seeds, options.vary)
     choose_device(options.device)
+    last = method.training.updates
+    if wrong := [update for update in options.snapshots if not 1 <= update <= last]:
+        raise InvalidSettings(
+            f"snapshots must be updates from 1 to {last:,}, where the training ends; {', '.join(map(str, wrong))} "
+            f"{'is' if len(wrong) == 1 else 'are'} not."
+        )
     parts = method.needs().values()
     if options.guide_seed is not None and not (parts and all(part.trained == "before" for part in parts)):
         raise InvalidSettings(
@@ -168,6 +190,8 @@ def open_session(method: Method[Any], demos: Demonstrations, options: FitOptions
     identity = {"method": to_dict(method), "vary": {name: list(values) for name, values in vary.items()}}
     if options.guide_seed is not None:
         identity["guide_seed"] = options.guide_seed
+    if options.snapshots:
+        identity["snapshots"] = sorted({*options.snapshots})
     return normaliser, replace(
         session,
         checkpoints=None if options.checkpoints is None else Path(options.checkpoints),
@@ -178,6 +202,7 @@ def open_session(method: Method[Any], demos: Demonstrations, options: FitOptions
         precision=precision,
         data_identity={**session.data_identity, **({} if precision == "float32" else {"precision": precision})},
         guide_seed=options.guide_seed,
+        snapshots=options.snapshots,
     )
 
 

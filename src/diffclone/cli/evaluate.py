@@ -28,6 +28,8 @@ class Evaluate:
     """Folder of a run, made by `diffclone train`."""
     pretrained: str | None = None
     """Evaluate a bundled policy instead: TASK or TASK/METHOD. Nothing is written."""
+    snapshot: int | None = None
+    """Evaluate the policy at this update instead, one of those given to `diffclone train --snapshots`."""
     episodes: int = 100
     """Episodes per member. The paper's protocol always counts a hundred."""
     task: str | None = None
@@ -56,11 +58,18 @@ class Evaluate:
                 f"name one policy: the folder of a run, or --pretrained with one of {', '.join(pretrained_names())}."
             )
         run = None if self.run_folder is None else Run(self.run_folder)
-        policy = pretrained(self.pretrained or "", device=device) if run is None else run.policy(device)
+        if run is None:
+            if self.snapshot is not None:
+                raise InvalidSettings("--snapshot is for the folder of a run; a bundled policy has no snapshots.")
+            policy = pretrained(self.pretrained or "", device=device)
+        else:
+            policy = run.policy(device) if self.snapshot is None else run.snapshot(self.snapshot, device)
         task = (self.pretrained or "").split("/")[0] if run is None else run.identity()["task"]
         policy = choose_members(policy, parse_values("--where", self.where)).acting(**parse_options(self.acting))
         scores = self.run_episodes(policy, self.env or self.task or task)
-        record = evaluation_record(policy, scores) if run is None else record_evaluation(run, policy, scores)
+        record = (
+            evaluation_record(policy, scores) if run is None else record_evaluation(run, policy, scores, self.snapshot)
+        )
         if self.json:
             print_json(asdict(record))
         else:

@@ -54,6 +54,8 @@ class TrainOptions:
     """Number of members to train, with seeds 0, 1, …"""
     vary: tuple[str, ...] = ()
     """Values of fields in which members differ besides their seeds, e.g. coefficient=0,10,30."""
+    snapshots: tuple[int, ...] = ()
+    """Also keep the policy at these updates, e.g. 500 1000 2000, for `diffclone evaluate RUN --snapshot 500`."""
     fraction: float = 1.0
     """Train on a random fraction of the demonstrations."""
     fraction_by: Literal["episode", "transition"] = "episode"
@@ -88,6 +90,7 @@ class TrainOptions:
             device=self.device,
             precision=self.precision,
             held_out=held_out,
+            snapshots=self.snapshots,
             checkpoint_seconds=self.checkpoint_seconds,
             cache=guide_cache() if self.cache else None,
         )

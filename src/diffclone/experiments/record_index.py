@@ -106,9 +106,12 @@ def identify_variant(
 
 
 def identify_record(record: Record) -> ResultIdentity | None:
-    """Return the identity of a Record; None if its members differ in more than the seed, or it is of another kind."""
+    """Return the identity of a Record; None if its members differ in more than the seed, or it is of another kind.
+
+    Evaluations of snapshots have none: their training ended later.
+    """
     varied = [{key: value for key, value in member.items() if key != "seed"} for member in record.members] or [{}]
-    if any(fields != varied[0] for fields in varied):
+    if any(fields != varied[0] for fields in varied) or "snapshot" in record.results:
         return None
     kind = str(record.results.get("what", record.kind))  # a failure names the kind of the intended Record
     if kind == "evaluation":

@@ -22,13 +22,17 @@ from diffclone.training.shares import Shares
 
 @final
 class Checkpoint:
-    """The state of one stage in one file, written regularly, and when the stage ends or is interrupted."""
+    """The state of one stage in one file, written regularly, and when the stage ends or is interrupted.
+
+    Snapshots have a file each, written before the checkpoint that follows them.
+    """
 
     def __init__(self, path: Path, identity: Mapping[str, Any], every_seconds: float = 30.0):
         self.path = path
         self.identity = dict(identity)
         self.every_seconds = every_seconds
         self.written = time.monotonic()
+        self.saved: set[int] = set()
 
     def restore(self, updates: Shares) -> None:
         """Resume from the file, if there is one. A checkpoint of another training is refused."""
@@ -40,9 +44,20 @@ class Checkpoint:
                 f"{self.path} is a checkpoint of another training ({'; '.join(found[:3])}). Choose another folder."
             )
         updates.restore(state)
+        for update in updates.wanted:
+            if update <= updates.done:
+                updates.snapshots[update] = read_tensors(self.snapshot_path(update))[0]["weights"].to(updates.device)
+        self.saved = set(updates.snapshots)
+
+    def snapshot_path(self, update: int) -> Path:
+        """Return the file of a snapshot."""
+        return self.path.with_suffix(f".{update}.safetensors")
 
     def save(self, updates: Shares) -> None:
         """Write the state now."""
+        for update in updates.snapshots.keys() - self.saved:
+            write_tensors(self.snapshot_path(update), {"weights": updates.snapshots[update]}, self.identity)
+            self.saved.add(update)
         write_tensors(self.path, updates.state(), self.identity)
         self.written = time.monotonic()
 

@@ -3,6 +3,7 @@
 `train` is a generator of `Progress` whose value is the result.
 """
 
+import copy
 import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
@@ -63,6 +64,8 @@ class Trained:
     """Weights of the model, one set per member."""
     parts: Mapping[str, nn.Module]
     """Weights of its parts: one set that all members share, or one per member."""
+    snapshots: Mapping[int, nn.Module]
+    """Weights of the model at earlier updates."""
 
 
 def run_reporting(training: Generator[Progress, None, T], progress: Callable[[Progress], None]) -> T:
@@ -83,8 +86,10 @@ def train(model: Model[Any], stack: Stack, session: Session) -> Generator[Progre
     # A part with one seed is shared by all members. Several are arranged along the member axis.
     rows = [stack.seeds.index(seed) for seed in stack.member_seeds]
     fixed = parts if len(seeds) == 1 else {name: select_members(net, rows) for name, net in parts.items()}
-    net, alongside = yield from train_stage("policy", model, stack, fixed, session)
-    return Trained(net, {**fixed, **alongside})
+    updates = yield from train_stage("policy", model, stack, fixed, session)
+    net, alongside = updates.results()
+    snapshots = {n: from_matrix(copy.deepcopy(net), matrix) for n, matrix in sorted(updates.snapshots.items())}
+    return Trained(net, {**fixed, **alongside}, snapshots)
 
 
 def train_parts(
@@ -136,7 +141,8 @@ def train_part(
         if session.data.obs.dim() == 3:
             session = replace(session, data=Dataset(session.data.obs[chosen], session.data.act))
         own = {name: select_members(net, chosen) for name, net in nested.items()}
-        trained, _ = yield from train_stage(stage, part, Stack(missing, {}), own, session)
+        updates = yield from train_stage(stage, part, Stack(missing, {}), own, session)
+        trained, _ = updates.results()
         for seed, row in zip(missing, to_matrix(trained), strict=True):
             rows[seed] = row
             if cache is not None and identity is not None:
@@ -147,11 +153,12 @@ def train_part(
 
 def train_stage(
     stage: str, model: Model[Any], stack: Stack, fixed: Mapping[str, nn.Module], session: Session
-) -> Generator[Progress, None, tuple[nn.Module, dict[str, nn.Module]]]:
-    """Do all updates of one model and of the parts trained alongside it."""
+) -> Generator[Progress, None, Shares]:
+    """Do all updates of one model and of the parts trained alongside it, and return their state."""
     seeds, total = stack.member_seeds, model.training.updates
     rng = Rng(seeds, device=session.device, dtype=session.dtype, path=stage)
-    updates = Shares(model, stack, fixed, session.data, session.dims, rng, session.precision)
+    snapshots = session.snapshots if stage == "policy" else ()
+    updates = Shares(model, stack, fixed, session.data, session.dims, rng, session.precision, snapshots)
     checkpoint = None
     if session.checkpoints is not None:
         identity = {**session.identity, "stage": stage, "seeds": list(seeds), **session.data_identity}
@@ -180,4 +187,4 @@ def train_stage(
             raise
         if checkpoint is not None:
             checkpoint.save_if_due(updates, finished=done == total)
-    return updates.results()
+    return updates

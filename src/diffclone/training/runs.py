@@ -5,6 +5,7 @@ episodes.json       fingerprints of the episodes in the training data and of tho
 metrics.jsonl       losses, one line per report
 checkpoints/        the state of each stage
 parts/              weights of the parts of the method, e.g. the guide
+snapshots/UPDATE/   the policy at earlier updates
 policy/             the result
 records.jsonl       one Record of the training, one per evaluation
 run.lock            locked while a process trains in the folder; contains its process id
@@ -77,13 +78,33 @@ class Run:
         """Return the trained policy, read from the folder unless it is in memory."""
         if self.trained is not None:
             return self.trained.to(device)
+        return self.load("policy", device)
+
+    def snapshots(self, device: str = "cpu") -> dict[int, Policy]:
+        """Return the policy at the updates of `FitOptions.snapshots`, in order."""
+        return {update: self.load(f"snapshots/{update}", device) for update in self.snapshot_updates}
+
+    @property
+    def snapshot_updates(self) -> list[int]:
+        """The updates that the run has snapshots of."""
+        return sorted(int(path.name) for path in (self.folder / "snapshots").glob("[0-9]*"))
+
+    def snapshot(self, update: int, device: str = "cpu") -> Policy:
+        """Return the policy at one of these updates."""
+        known = ", ".join(map(str, self.snapshot_updates)) or "none; diffclone train --snapshots makes them"
+        if self.finished and update not in self.snapshot_updates:
+            raise InvalidFile(f"{self.folder} has no snapshot of update {update}; it has {known}.")
+        return self.load(f"snapshots/{update}", device)
+
+    def load(self, name: str, device: str) -> Policy:
+        """Read a policy of the run, with the run's guide."""
         if not (self.folder / "run.json").exists():
             raise InvalidFile(f"{self.folder} is not a run: it has no run.json. Make one with: diffclone train.")
         if not self.finished:
             raise InvalidFile(
                 f"{self.folder} has not finished training. Run the same `diffclone train` command again to resume it."
             )
-        policy = Policy.load(self.folder / "policy", device=device)
+        policy = Policy.load(self.folder / name, device=device)
         files = {path.name.removesuffix(".safetensors"): path for path in (self.folder / "parts").glob("*.safetensors")}
         if "guide" not in files:
             return policy
@@ -165,6 +186,8 @@ def train_run(
         identity["precision"] = options.precision
     if options.guide_seed is not None:
         identity["guide_seed"] = options.guide_seed
+    if options.snapshots:
+        identity["snapshots"] = sorted({*options.snapshots})
     identity = json.loads(json.dumps(identity))
     check_options(method, options)  # settings that cannot be trained must not create a folder
     check_folder(folder, identity)
@@ -216,6 +239,9 @@ def train_in_folder(
         record.append_to(run.records)
     for name, net in fitted.trained.parts.items():
         write_tensors(run.folder / "parts" / f"{name}.safetensors", net.state_dict(), describe_data(demos))
+    for update, policy in fitted.snapshots.items():
+        if not (run.folder / "snapshots" / str(update)).exists():  # an earlier attempt may have saved it
+            policy.save(run.folder / "snapshots" / str(update))
     fitted.policy.save(run.folder / "policy")
     return replace(run, trained=fitted.policy)
 
@@ -243,12 +269,16 @@ def evaluation_record(
     )
 
 
-def record_evaluation(run: Run, policy: Policy, scores: Scores) -> Record:
-    """Append an evaluation to the run's Records."""
-    record = evaluation_record(policy, scores, quick=bool(run.identity().get("quick")))
+def record_evaluation(run: Run, policy: Policy, scores: Scores, snapshot: int | None = None) -> Record:
+    """Append an evaluation to the run's Records: of the trained policy, or of the snapshot at an update."""
+    results = {} if snapshot is None else {"snapshot": snapshot}
+    record = evaluation_record(policy, scores, quick=bool(run.identity().get("quick")), results=results)
     record.append_to(run.records)
+    if snapshot is not None:  # the model card is about the trained policy
+        return record
     config = read_json(run.folder / "policy" / "config.json")
-    evaluations = [r for r in Record.read_all(run.records) if r.kind == "evaluation"]
+    records = Record.read_all(run.records)
+    evaluations = [r for r in records if r.kind == "evaluation" and "snapshot" not in r.results]
     write_atomically(run.folder / "policy" / "README.md", model_card(config, evaluations).encode())
     return record
 

@@ -1,6 +1,6 @@
 """Prepare demonstrations for training: normalised tensors on the training device."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -40,6 +40,8 @@ class Session:
     precision: Precision = "float32"
     guide_seed: int | None = None
     """Seed of the parts if all members share them; none to train them once per seed."""
+    snapshots: Sequence[int] = ()
+    """Updates of the policy at which its weights are copied."""
 
 
 def prepare_session(

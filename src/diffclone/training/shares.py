@@ -41,9 +41,14 @@ class Shares:
         dims: Dims,
         rng: Rng,
         precision: Precision = "float32",
+        snapshots: Sequence[int] = (),
     ):
         seeds, device = rng.seeds, rng.device
         self.precision: Precision = precision
+        self.device = device
+        self.wanted = tuple(snapshots)
+        self.snapshots: dict[int, Tensor] = {}
+        """The trained weights of all members at the updates `wanted`, as matrices, once these are done."""
         cores = torch.get_num_threads() if device.type == "cpu" else 1
         shares = split_members(len(seeds), min(cores, len(seeds)))
         expanded = stack.expand_fields(model, device, rng.dtype)
@@ -65,7 +70,7 @@ class Shares:
             main = Learner(own, own.init(dims, init["init"]).to(device), model.training.updates)
             seen = data if data.obs.dim() == 2 else replace(data, obs=data.obs[share])
             stream = Rng(seeds[share], device=device, dtype=rng.dtype, path=rng.path)
-            self.shares.append(Updates(main, alongside, parts, seen, stream, precision))
+            self.shares.append(Updates(main, alongside, parts, seen, stream, precision, snapshots))
         large = self.shares[0].main.matrix.shape[1] > SINGLE_THREAD_WEIGHTS
         self.threads = max(1, cores // len(shares)) if large else 1
         self.pool = ThreadPoolExecutor(len(shares)) if len(shares) > 1 else None
@@ -98,9 +103,12 @@ class Shares:
 
         try:
             with matmul_precision(self.precision):
-                return join_members(list((map if self.pool is None else self.pool.map)(run_share, self.shares)))
+                logs = join_members(list((map if self.pool is None else self.pool.map)(run_share, self.shares)))
         finally:
             torch.set_num_threads(before)
+        taken = [share.take_snapshots() for share in self.shares]
+        self.snapshots |= {update: torch.cat([own[update] for own in taken]) for update in taken[0]}
+        return logs
 
     def losses_on(self, data: Dataset) -> dict[str, Tensor]:
         """Return the logged values on other data."""

@@ -3,7 +3,7 @@
 On a GPU a block of updates is captured once in a CUDA graph and replayed. On a CPU the same code runs directly.
 """
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, final
@@ -54,8 +54,10 @@ class Updates:
         data: Dataset,
         rng: Rng,
         precision: Precision = "float32",
+        snapshots: Sequence[int] = (),
     ):
         self.main, self.alongside, self.fixed = main, dict(alongside), dict(fixed)
+        self.wanted, self.snapshots = snapshots, dict[int, Tensor]()
         self.data, self.rng, self.precision = data, rng, precision
         device = main.matrix.device
         self.done = torch.zeros((), dtype=torch.int64, device=device)
@@ -70,7 +72,7 @@ class Updates:
 
     def run(self, count: int) -> dict[str, Tensor]:
         """Do `count` updates; return the mean of each logged value over them, one per member."""
-        device = self.done.device
+        device, done = self.done.device, int(self.done)
         self.sums.zero_()
         # Autocast must not cache casts from one update to the next: a captured graph would reuse old weights.
         autocast = torch.autocast(
@@ -78,22 +80,32 @@ class Updates:
         )
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext(), autocast:
             for length in split_blocks(count):
-                self._run_block(length)
+                self._run_block(length, {update - done: update for update in self.wanted})
+                done += length
         means = (self.sums / count).cpu()
         return dict(zip(self.names, means, strict=True))
 
-    def _run_block(self, length: int) -> None:
-        if self.graph is not None and length == BLOCK:
+    def take_snapshots(self) -> dict[int, Tensor]:
+        """Return the snapshots since the last call."""
+        taken, self.snapshots = self.snapshots, {}
+        return taken
+
+    def _run_block(self, length: int, snapshots: Mapping[int, int]) -> None:
+        """Do `length` updates; copy the weights after n of them if n is in `snapshots`, which has the name of the copy.
+
+        A graph cannot copy weights once, so such a block is run directly. It does the same operations.
+        """
+        if self.graph is not None and length == BLOCK and not any(0 < n <= length for n in snapshots):
             self.graph.replay()
             return
-        self._block(length)
+        self._block(length, snapshots)
         if self.done.is_cuda and self.graph is None and length == BLOCK:
             # The block just done was the warm-up; the next ones are replayed.
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
-                self._block(BLOCK)
+                self._block(BLOCK, {})
 
-    def _block(self, length: int) -> None:
+    def _block(self, length: int, snapshots: Mapping[int, int]) -> None:
         clock = self.rng.clock
         clock.start(self.done.clone(), length)
         for learner in (self.main, *self.alongside.values()):
@@ -104,6 +116,8 @@ class Updates:
             compiled = self.compiled_losses if index else None
             totals, logged = self._losses() if compiled is None else compiled(clock.current_draws())
             self._step(totals, index)
+            if index + 1 in snapshots:
+                self.snapshots[snapshots[index + 1]] = self.main.result.clone()
             logs += logged.values()
             if not self.names:
                 self.names = list(logged)
