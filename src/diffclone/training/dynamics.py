@@ -150,6 +150,6 @@ def learn_dynamics(
     data = Dataset(torch.cat([z, a], -1)[rows], targets)
     session = Session(data, Dims(data.obs.shape[1], data.act.shape[1]), {}, device)
     stage = train_stage("dynamics", model, Stack(tuple(range(MODELS)), {}), {}, session)
-    net, _ = run_reporting(stage, progress)
+    net, _ = run_reporting(stage, progress).results()
     assert isinstance(net, MLP)
     return Dynamics(scale, net, std, z.amin(0) - MARGIN, z.amax(0) + MARGIN)
