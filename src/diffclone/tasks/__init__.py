@@ -34,4 +34,4 @@ def register_with_gymnasium(tasks: Iterable[Task]) -> None:
 
 register_with_gymnasium(BUNDLED)
 
-__all__ = ["TASKS", "Task", "register_with_gymnasium"]
+__all__ = ["BUNDLED", "TASKS", "Task", "register_with_gymnasium"]
