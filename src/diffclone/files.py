@@ -6,12 +6,13 @@ This module imports torch only to read or write tensors, so that Records can be 
 import hashlib
 import json
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from diffclone.errors import DiffcloneWarning, InvalidFile
 
@@ -42,6 +43,20 @@ def replace_path(path: Path) -> Generator[Path, None, None]:
         else:
             temporary.unlink(missing_ok=True)
         raise
+
+
+def is_temporary(path: Path) -> bool:
+    """Return whether `replace_path` makes such a name: `.NAME.PID`."""
+    return re.fullmatch(r"\..+\.\d+", path.name) is not None
+
+
+def remove_temporary_files(folder: Path) -> None:
+    """Remove what processes that were killed left below a folder. No other process may write there meanwhile."""
+    for path in sorted(folder.rglob(".*")):
+        if is_temporary(path) and path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif is_temporary(path):
+            path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -85,7 +100,7 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InvalidFile(f"no such file: {path}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidFile(f"{path} is not JSON ({error}).") from None
 
 
@@ -105,7 +120,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
             continue
         try:
             value = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             # A disk may keep the length of a lost write, and fill it with zeros.
             if number == len(lines) and line.strip(b"\0")[:1] in (b"{", b""):
                 warnings.warn(f"{path}: the last line is incomplete and is ignored.", DiffcloneWarning, stacklevel=2)
@@ -140,16 +155,23 @@ def _ends_with_newline(path: Path) -> bool:
         return file.read(1) in (b"", b"\n")
 
 
+NO_CHECKSUM = "0" * 64
+"""What the header contains in place of the checksum while it is computed."""
+
+
 def write_tensors(path: Path, tensors: "dict[str, Tensor]", about: Any) -> None:
-    """Write a safetensors file with `about`, a JSON value, in its header."""
+    """Write a safetensors file with `about`, a JSON value, and a checksum of the whole file in its header."""
     from safetensors.torch import save
 
     cpu = {name: t.detach().to("cpu", copy=True).contiguous() for name, t in tensors.items()}
-    write_atomically(path, save(cpu, metadata={"about": json.dumps(about)}))
+    # One key: safetensors writes several in a random order, and equal tensors must give equal files.
+    content = save(cpu, metadata={"about": json.dumps({"sha256": NO_CHECKSUM, "value": about})})
+    checksum = hashlib.sha256(content).hexdigest()
+    write_atomically(path, content.replace(NO_CHECKSUM.encode(), checksum.encode(), 1))
 
 
 def read_tensors(path: Path) -> "tuple[dict[str, Tensor], Any]":
-    """Read the tensors of a safetensors file, and the value `about` of its header."""
+    """Read the tensors of a safetensors file, and the value `about` of its header. A damaged file is refused."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -157,8 +179,14 @@ def read_tensors(path: Path) -> "tuple[dict[str, Tensor], Any]":
         content = path.read_bytes()
         tensors = load(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        about = json.loads(header.get("__metadata__", {}).get("about", "null"))
     except FileNotFoundError:
         raise InvalidFile(f"no such file: {path}.") from None
-    except (SafetensorError, ValueError) as error:
+    except (SafetensorError, ValueError, RecursionError) as error:
         raise InvalidFile(f"{path} is damaged or no safetensors file ({error}).") from None
-    return tensors, json.loads(header.get("__metadata__", {}).get("about", "null"))
+    if not isinstance(about, dict) or set(cast(dict[str, Any], about)) != {"sha256", "value"}:
+        return tensors, about  # files of older versions and of other programs have no checksum
+    checksum = str(about["sha256"])
+    if hashlib.sha256(content.replace(checksum.encode(), NO_CHECKSUM.encode(), 1)).hexdigest() != checksum:
+        raise InvalidFile(f"{path} is damaged: its content does not match its checksum.")
+    return tensors, about["value"]

@@ -138,6 +138,8 @@ class Policy:
                 f"observations have shape {tuple(x.shape)}; expected (size), (batch, size) "
                 f"or (members, batch, size) with {len(self)} members."
             )
+        if not bool(x.isfinite().all()):
+            raise InvalidData("an observation contains NaN or infinity, for which no action is defined.")
         act = self.act(x.reshape((1,) * (3 - x.dim()) + x.shape), next(self.calls))
         act = act[:, 0] if x.dim() == 1 else act
         act = act[0] if len(self) == 1 and x.dim() < 3 else act
@@ -227,15 +229,18 @@ class Policy:
         prefix = "normaliser."
         normaliser = Normaliser(**{n.removeprefix(prefix): tensors[n] for n in wanted if n.startswith(prefix)})
         dtype = normaliser.obs_mean.dtype
+        dims, seeds = Dims(**sizes, box=normaliser.box), [0] * len(members)
         try:
-            net = method.init(Dims(**sizes, box=normaliser.box), Rng([0] * len(members), dtype=dtype)["init"])
-        except (RuntimeError, MemoryError, InvalidSettings) as error:
+            # Tensors on the device "meta" have a shape and no memory: a wrong size is found before anything is made.
+            shapes = method.init(dims, Rng(seeds, dtype=dtype, device="meta")["init"]).state_dict()
+        except (RuntimeError, MemoryError, OverflowError, InvalidSettings) as error:
             reason = str(error).split("\n")[0] or "out of memory"
             raise InvalidFile(f"{folder}: the networks of config.json cannot be made ({reason}).") from None
-        wanted |= {f"net.{name}": t.shape for name, t in net.state_dict().items()}
+        wanted |= {f"net.{name}": t.shape for name, t in shapes.items()}
         _check_shapes(folder, tensors, wanted)
         if unknown := sorted(set(tensors) - set(wanted)):
             raise InvalidFile(f"{folder}: model.safetensors has {unknown[0]}, which config.json does not ask for.")
+        net = method.init(dims, Rng(seeds, dtype=dtype)["init"])
         net.load_state_dict({n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")})
         low, high = tensors.get("bounds.low"), tensors.get("bounds.high")
         normaliser = normaliser.to(device, dtype)

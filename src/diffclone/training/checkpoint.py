@@ -7,13 +7,14 @@ import inspect
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
 from torch import Tensor, nn
 
-from diffclone.errors import InvalidFile
+from diffclone.errors import DiffcloneWarning, InvalidFile
 from diffclone.files import read_tensors, write_tensors
 from diffclone.model import Model
 from diffclone.settings import differences, to_dict
@@ -22,32 +23,47 @@ from diffclone.training.shares import Shares
 
 @final
 class Checkpoint:
-    """The state of one stage in one file, written regularly, and when the stage ends or is interrupted.
+    """The state of one stage, written regularly, and when the stage ends or is interrupted.
 
-    Snapshots have a file each, written before the checkpoint that follows them.
+    The file before the last one is kept: if the last one is damaged, training resumes from the one before. Snapshots
+    have a file each, written before the checkpoint that follows them.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any], every_seconds: float = 30.0):
         self.path = path
-        self.identity = dict(identity)
+        self.previous = previous_checkpoint(path)
+        self.identity = json.loads(json.dumps(identity))
         self.every_seconds = every_seconds
         self.written = time.monotonic()
         self.saved: set[int] = set()
+        path.parent.mkdir(parents=True, exist_ok=True)
 
     def restore(self, updates: Shares) -> None:
-        """Resume from the file, if there is one. A checkpoint of another training is refused."""
-        if not self.path.exists():
+        """Resume from the newest file that is not damaged. A checkpoint of another training is refused."""
+        if (found := read_newest(self.path)) is None:
             return
-        state, identity = read_tensors(self.path)
-        if found := differences(identity, json.loads(json.dumps(self.identity))):
+        path, state, identity = found
+        cores = identity.pop("cores", updates.cores)
+        if differing := differences(identity, self.identity):
             raise InvalidFile(
-                f"{self.path} is a checkpoint of another training ({'; '.join(found[:3])}). Choose another folder."
+                f"{path} is a checkpoint of another training ({'; '.join(differing[:3])}). Choose another folder."
             )
+        if cores != updates.cores:
+            warnings.warn(
+                f"this training was started on {cores} CPU cores and is resumed on {updates.cores}: the last digits of "
+                "the weights may differ from those of a training that was not interrupted.",
+                DiffcloneWarning,
+                stacklevel=2,
+            )
+        wanted = [update for update in updates.wanted if update <= int(state["done"])]
+        try:
+            snapshots = {update: read_tensors(self.snapshot_path(update))[0]["weights"] for update in wanted}
+        except (InvalidFile, KeyError) as error:
+            warnings.warn(f"{error} Training starts from the beginning.", DiffcloneWarning, stacklevel=2)
+            return
         updates.restore(state)
-        for update in updates.wanted:
-            if update <= updates.done:
-                updates.snapshots[update] = read_tensors(self.snapshot_path(update))[0]["weights"].to(updates.device)
-        self.saved = set(updates.snapshots)
+        updates.snapshots |= {update: weights.to(updates.device) for update, weights in snapshots.items()}
+        self.saved = set(snapshots)
 
     def snapshot_path(self, update: int) -> Path:
         """Return the file of a snapshot."""
@@ -55,16 +71,59 @@ class Checkpoint:
 
     def save(self, updates: Shares) -> None:
         """Write the state now."""
+        if not self.path.parent.exists():
+            raise InvalidFile(
+                f"{self.path.parent} was removed during training, so nothing can be saved there. Run the same command "
+                "again to train from the beginning."
+            )
         for update in updates.snapshots.keys() - self.saved:
             write_tensors(self.snapshot_path(update), {"weights": updates.snapshots[update]}, self.identity)
             self.saved.add(update)
-        write_tensors(self.path, updates.state(), self.identity)
+        if self.path.exists():
+            self.path.replace(self.previous)
+        write_tensors(self.path, updates.state(), {**self.identity, "cores": updates.cores})
         self.written = time.monotonic()
 
     def save_if_due(self, updates: Shares, *, finished: bool) -> None:
         """Write the state if the stage is finished, or if the last checkpoint is old enough."""
         if finished or time.monotonic() - self.written > self.every_seconds:
             self.save(updates)
+
+
+def previous_checkpoint(path: Path) -> Path:
+    """Return the path of the checkpoint before the last one."""
+    return path.with_name(f"{path.stem}.previous{path.suffix}")
+
+
+def read_newest(path: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]] | None:
+    """Return the newest checkpoint that is not damaged, with its path and its identity; None if there is none."""
+    for candidate in (path, previous_checkpoint(path)):
+        if not candidate.exists():
+            continue
+        try:
+            state, identity = read_tensors(candidate)
+        except InvalidFile as error:
+            warnings.warn(f"{error} An older checkpoint is used if there is one.", DiffcloneWarning, stacklevel=2)
+            continue
+        return candidate, state, identity
+    return None
+
+
+def started_groups(folder: Path, stage: str, seeds: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    """Return the groups of these seeds that an interrupted stage has checkpoints of, by the name of the checkpoint."""
+    groups: dict[str, tuple[int, ...]] = {}
+    files = [path.stem.removesuffix(".previous") for path in folder.glob(f"{stage}*.safetensors")]
+    for name in sorted(set(files)):
+        newest = read_newest(folder / f"{name}.safetensors")
+        group = () if newest is None else tuple(newest[2].get("seeds", ()))
+        if group and newest is not None and newest[2].get("stage") == stage and set(group) <= set(seeds):
+            groups[name] = group
+    return groups
+
+
+def hash_seeds(seeds: Sequence[int]) -> str:
+    """Return a short name of a group of seeds."""
+    return hashlib.sha256(json.dumps(list(seeds)).encode()).hexdigest()[:8]
 
 
 @final
@@ -80,9 +139,13 @@ class GuideCache:
         return self.folder / f"{hashlib.sha256(key.encode()).hexdigest()[:20]}.safetensors"
 
     def load(self, identity: Mapping[str, Any], seed: int) -> Tensor | None:
-        """Return one row of weights, or None."""
+        """Return one row of weights, or None. A damaged file counts as absent."""
         path = self.path(identity, seed)
-        return read_tensors(path)[0]["weights"] if path.exists() else None
+        try:
+            return read_tensors(path)[0]["weights"] if path.exists() else None
+        except (InvalidFile, KeyError) as error:
+            warnings.warn(f"{error} The guide is trained again.", DiffcloneWarning, stacklevel=2)
+            return None
 
     def save(self, identity: Mapping[str, Any], seed: int, weights: Tensor) -> None:
         """Write one row of weights."""

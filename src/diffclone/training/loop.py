@@ -18,7 +18,7 @@ from diffclone.errors import InvalidSettings
 from diffclone.model import Model, Parts
 from diffclone.rng import Rng
 from diffclone.settings import to_dict
-from diffclone.training.checkpoint import Checkpoint, part_identity
+from diffclone.training.checkpoint import Checkpoint, hash_seeds, part_identity, started_groups
 from diffclone.training.members import Stack, from_matrix, select_members, to_matrix
 from diffclone.training.session import Session
 from diffclone.training.shares import Shares
@@ -130,20 +130,30 @@ def session_of_part(model: Model[Any], name: str, parts: Parts, session: Session
 def train_part(
     stage: str, part: Model[Any], seeds: tuple[int, ...], session: Session, nested: Parts
 ) -> Generator[Progress, None, nn.Module]:
-    """Train a part once per seed, or take it from the cache."""
+    """Train a part once per seed, or take it from the cache.
+
+    Seeds that have a checkpoint are resumed from it, whatever is in the cache by now. The others come from the cache,
+    and those that are not there are trained.
+    """
     net = part.init(session.dims, Rng([0], device=session.device, dtype=session.dtype)["init"])
-    identity, cache, rows = part_identity(part, net, session.data_identity), session.cache, dict[int, Tensor]()
+    identity, rows = part_identity(part, net, session.data_identity), dict[int, Tensor]()
+    cache = None if identity is None else session.cache
+    groups = {} if session.checkpoints is None else started_groups(session.checkpoints, stage, seeds)
+    rest = [seed for seed in seeds if not any(seed in group for group in groups.values())]
     if cache is not None and identity is not None:
-        cached = {seed: cache.load(identity, seed) for seed in seeds}
+        cached = {seed: cache.load(identity, seed) for seed in rest}
         rows = {seed: row for seed, row in cached.items() if row is not None}
-    if missing := tuple(seed for seed in seeds if seed not in rows):
-        chosen = [seeds.index(seed) for seed in missing]
-        if session.data.obs.dim() == 3:
-            session = replace(session, data=Dataset(session.data.obs[chosen], session.data.act))
-        own = {name: select_members(net, chosen) for name, net in nested.items()}
-        updates = yield from train_stage(stage, part, Stack(missing, {}), own, session)
+    if missing := tuple(seed for seed in rest if seed not in rows):
+        groups[stage if missing == seeds else f"{stage}-{hash_seeds(missing)}"] = missing
+    for name, group in groups.items():
+        chosen = [seeds.index(seed) for seed in group]
+        own = {key: select_members(net, chosen) for key, net in nested.items()}
+        data = session.data
+        if data.obs.dim() == 3:
+            data = Dataset(data.obs[chosen], data.act)
+        updates = yield from train_stage(stage, part, Stack(group, {}), own, replace(session, data=data), name)
         trained, _ = updates.results()
-        for seed, row in zip(missing, to_matrix(trained), strict=True):
+        for seed, row in zip(group, to_matrix(trained), strict=True):
             rows[seed] = row
             if cache is not None and identity is not None:
                 cache.save(identity, seed, row)
@@ -152,7 +162,12 @@ def train_part(
 
 
 def train_stage(
-    stage: str, model: Model[Any], stack: Stack, fixed: Mapping[str, nn.Module], session: Session
+    stage: str,
+    model: Model[Any],
+    stack: Stack,
+    fixed: Mapping[str, nn.Module],
+    session: Session,
+    checkpoint_name: str | None = None,
 ) -> Generator[Progress, None, Shares]:
     """Do all updates of one model and of the parts trained alongside it, and return their state."""
     seeds, total = stack.member_seeds, model.training.updates
@@ -162,7 +177,7 @@ def train_stage(
     checkpoint = None
     if session.checkpoints is not None:
         identity = {**session.identity, "stage": stage, "seeds": list(seeds), **session.data_identity}
-        path = session.checkpoints / f"{stage}.safetensors"
+        path = session.checkpoints / f"{checkpoint_name or stage}.safetensors"
         checkpoint = Checkpoint(path, identity, session.checkpoint_seconds)
         checkpoint.restore(updates)
 

@@ -26,9 +26,11 @@ from diffclone.errors import InvalidFile
 from diffclone.evaluation import Scores
 from diffclone.files import (
     append_line,
+    is_temporary,
     read_json,
     read_lines,
     read_tensors,
+    remove_temporary_files,
     write_atomically,
     write_json,
     write_lines,
@@ -134,7 +136,7 @@ def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
             raise InvalidFile(
                 f"{folder} holds another run ({'; '.join(found[:3])}). Nothing was changed; choose another --out."
             )
-    elif folder.exists() and any(path.name != LOCK for path in folder.iterdir()):
+    elif folder.exists() and any(path.name != LOCK and not is_temporary(path) for path in folder.iterdir()):
         raise InvalidFile(f"{folder} is not empty and holds no run. Nothing was changed; choose another --out.")
 
 
@@ -196,6 +198,7 @@ def train_run(
         return run
     with lock_folder(folder):
         check_folder(folder, identity)  # another process may have used the folder before it was locked
+        remove_temporary_files(folder)
         if not (folder / "run.json").exists():
             write_json(folder / "run.json", identity)
         if run.episodes is None:
@@ -219,6 +222,11 @@ def train_in_folder(
             begun.add(now.stage)
             drop_metrics(run.metrics, now)
         losses = {name: values.tolist() for name, values in now.losses.items()}
+        if not (run.folder / "run.json").exists():
+            raise InvalidFile(
+                f"{run.folder} was removed or moved during training, so nothing can be saved there. Run the same "
+                "command again to train from the beginning."
+            )
         line = {"stage": now.stage, "update": now.update, "seconds": round(now.seconds, 3), **losses}
         append_line(run.metrics, line)
         progress(now)

@@ -73,6 +73,8 @@ class Shares:
             self.shares.append(Updates(main, alongside, parts, seen, stream, precision, snapshots))
         large = self.shares[0].main.matrix.shape[1] > SINGLE_THREAD_WEIGHTS
         self.threads = max(1, cores // len(shares)) if large else 1
+        self.cores = cores
+        """CPU cores that the members are divided over. The last digits of the weights depend on it."""
         self.pool = ThreadPoolExecutor(len(shares)) if len(shares) > 1 else None
 
     @property

@@ -1,0 +1,181 @@
+"""Damaged, shared and removed files: a training resumes bit for bit, or says in one line why it cannot."""
+
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training, fit
+from diffclone.errors import DiffcloneWarning, InvalidData, InvalidFile
+from diffclone.files import read_tensors, write_tensors
+from diffclone.fit import FitOptions
+from diffclone.training import Progress
+from diffclone.training.runs import train_run
+
+SMALL = Training(updates=96, batch=8)
+METHOD = DBC(
+    training=SMALL,
+    network=Network(width=4, depth=1),
+    coefficient=1.0,
+    guide=DiffusionGuide(training=SMALL, width=4, depth=1),
+)
+
+
+@pytest.fixture(scope="module")
+def demos() -> Demonstrations:
+    x = np.random.default_rng(0).uniform(-1, 1, (60, 2))
+    return Demonstrations.from_arrays(x, x[:, :1], episode_ends=[30, 60])
+
+
+class Interrupted(Exception):
+    """Raised by `interrupt_at`."""
+
+
+def interrupt_at(stage: str, update: int) -> Any:
+    def report(now: Progress) -> None:
+        if (now.stage, now.update) == (stage, update):
+            raise Interrupted
+
+    return report
+
+
+def options(folder: Path, *, seeds: tuple[int, ...] = (0, 1, 2), cache: bool = True) -> FitOptions:
+    return FitOptions(seeds=seeds, device="cpu", cache=folder / "cache" if cache else None, checkpoint_seconds=0.0)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return read_tensors(folder / "policy" / "model.safetensors")[0]
+
+
+def assert_equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> None:
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def flip_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(demos: Demonstrations, tmp_path_factory: pytest.TempPathFactory) -> dict[str, torch.Tensor]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    train_run(folder / "run", METHOD, demos, options(folder, cache=False))
+    return weights(folder / "run")
+
+
+@pytest.mark.parametrize("where", [("guide", 64), ("policy", 32)])
+def test_a_training_resumes_although_another_one_filled_the_cache(
+    demos: Demonstrations, tmp_path: Path, undisturbed: dict[str, torch.Tensor], where: tuple[str, int]
+) -> None:
+    with pytest.raises(Interrupted):
+        train_run(tmp_path / "a", METHOD, demos, options(tmp_path), progress=interrupt_at(*where))
+    train_run(tmp_path / "b", METHOD, demos, options(tmp_path, seeds=(1,)))
+    train_run(tmp_path / "a", METHOD, demos, options(tmp_path))
+    assert_equal(weights(tmp_path / "a"), undisturbed)
+
+
+def test_a_training_resumes_after_it_was_killed_between_two_guides_of_the_cache(
+    demos: Demonstrations, tmp_path: Path, undisturbed: dict[str, torch.Tensor]
+) -> None:
+    with pytest.raises(Interrupted):
+        train_run(tmp_path / "a", METHOD, demos, options(tmp_path), progress=interrupt_at("policy", 32))
+    sorted((tmp_path / "cache").iterdir())[0].unlink()
+    shutil.rmtree(tmp_path / "a" / "checkpoints")
+    with pytest.raises(Interrupted):  # some guides are in the cache, one is half trained
+        train_run(tmp_path / "a", METHOD, demos, options(tmp_path), progress=interrupt_at("guide", 32))
+    shutil.rmtree(tmp_path / "cache")
+    train_run(tmp_path / "a", METHOD, demos, options(tmp_path))
+    assert_equal(weights(tmp_path / "a"), undisturbed)
+
+
+@pytest.mark.parametrize("stage", ["guide", "policy"])
+@pytest.mark.parametrize("damaged", [("",), ("", ".previous")])
+def test_training_resumes_from_the_newest_checkpoint_that_is_not_damaged(
+    demos: Demonstrations, tmp_path: Path, undisturbed: dict[str, torch.Tensor], stage: str, damaged: tuple[str, ...]
+) -> None:
+    folder, without = tmp_path / "run", options(tmp_path, cache=False)
+    with pytest.raises(Interrupted):
+        train_run(folder, METHOD, demos, without, progress=interrupt_at(stage, 64))
+    for suffix in damaged:
+        flip_bit(folder / "checkpoints" / f"{stage}{suffix}.safetensors")
+    seen: list[Progress] = []
+    with pytest.warns(DiffcloneWarning, match=rf"{stage}{damaged[-1]}\.safetensors is damaged"):
+        train_run(folder, METHOD, demos, without, progress=seen.append)
+    assert next(now.update for now in seen if now.stage == stage) == (64 if damaged == ("",) else 32)
+    assert_equal(weights(folder), undisturbed)
+
+
+def test_a_damaged_guide_in_the_cache_is_trained_again(
+    demos: Demonstrations, tmp_path: Path, undisturbed: dict[str, torch.Tensor]
+) -> None:
+    train_run(tmp_path / "a", METHOD, demos, options(tmp_path))
+    flip_bit(sorted((tmp_path / "cache").iterdir())[0])
+    with pytest.warns(DiffcloneWarning, match=r"is damaged.* The guide is trained again\."):
+        train_run(tmp_path / "b", METHOD, demos, options(tmp_path))
+    assert_equal(weights(tmp_path / "b"), undisturbed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DiffcloneWarning)  # the cache is repaired
+        train_run(tmp_path / "c", METHOD, demos, options(tmp_path))
+
+
+def test_a_flipped_bit_in_a_file_of_tensors_is_found_or_changes_no_tensor(tmp_path: Path) -> None:
+    path, x, refused = tmp_path / "x.safetensors", torch.arange(4.0), 0
+    write_tensors(path, {"x": x}, {"seeds": [1]})
+    original = path.read_bytes()
+    bits = range(0, 8 * len(original), 3)
+    for bit in bits:
+        content = bytearray(original)
+        content[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(bytes(content))
+        try:
+            tensors, about = read_tensors(path)
+        except InvalidFile:
+            refused += 1
+        else:  # the bit was in the name of the checksum
+            assert torch.equal(tensors["x"], x)
+            assert about != {"seeds": [1]}
+    assert refused > 0.8 * len(bits)
+
+
+def test_temporary_files_of_a_killed_process_do_not_block_a_folder(demos: Demonstrations, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    (folder / ".policy.77").mkdir(parents=True)
+    (folder / ".run.json.77").write_text("{")
+    (folder / ".policy.77" / "config.json").write_text("{")
+    assert train_run(folder, BC(training=SMALL), demos, FitOptions(device="cpu")).finished
+    assert not list(folder.glob(".*"))
+
+
+def test_a_folder_removed_during_training_is_one_clear_line(demos: Demonstrations, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+
+    def remove(now: Progress) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+
+    with pytest.raises(InvalidFile, match=r"was removed.* Run the same command again"):
+        train_run(folder, METHOD, demos, options(tmp_path), progress=remove)
+    assert train_run(folder, METHOD, demos, options(tmp_path)).finished
+
+
+def test_resuming_on_another_number_of_cores_is_reported(
+    demos: Demonstrations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    with pytest.raises(Interrupted):
+        train_run(tmp_path / "a", METHOD, demos, options(tmp_path), progress=interrupt_at("policy", 32))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    with pytest.warns(DiffcloneWarning, match="started on 2 CPU cores and is resumed on 1"):
+        train_run(tmp_path / "a", METHOD, demos, options(tmp_path))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_policy_refuses_observations_that_are_not_finite(demos: Demonstrations, value: float) -> None:
+    policy = fit(BC(training=SMALL, network=Network(width=4, depth=1)), demos, device="cpu")
+    with pytest.raises(InvalidData, match="NaN or infinity"):
+        policy(np.array([value, 0.0]))
