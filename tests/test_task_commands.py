@@ -18,6 +18,7 @@ from diffclone.errors import CannotRender, InvalidSettings
 from diffclone.records import Record
 from diffclone.tasks import TASKS
 from diffclone.tasks.car_racing import CarRacingBatch
+from diffclone.tasks.experts import collect
 from diffclone.tasks.maze import MazeBatch
 from diffclone.tasks.options import parse_options
 from diffclone.tasks.rendering import render_episode, write_frames
@@ -118,9 +119,34 @@ def test_the_recorded_command_reproduces_the_demonstrations(diffclone: Command, 
     assert Demonstrations.load(tmp_path / "b.npz").fingerprint == first.fingerprint
 
 
+def test_a_disturbance_is_executed_and_not_recorded(diffclone: Command, tmp_path: Path) -> None:
+    for name, flags in {"clean": (), "disturbed": ("--disturbance", "0.02")}.items():
+        assert diffclone("collect", "spiral", "--episodes", "1", "--out", tmp_path / f"{name}.npz", *flags).code == 0
+    clean, disturbed = (Demonstrations.load(tmp_path / f"{name}.npz") for name in ("clean", "disturbed"))
+    assert np.array_equal(clean.act, disturbed.act)  # this expert is a script of forces
+    assert np.array_equal(clean.obs[0], disturbed.obs[0])
+    assert 1e-4 < np.abs(clean.obs - disturbed.obs)[:, :2].max() < 0.2
+    _, *again = shlex.split(disturbed.meta["command"])
+    assert diffclone(*again, "--out", tmp_path / "again.npz").code == 0
+    assert Demonstrations.load(tmp_path / "again.npz").fingerprint == disturbed.fingerprint
+
+
+@pytest.mark.parametrize("name", ["maze", "fetch-pick", "walker"])
+def test_an_expert_answers_a_disturbance(name: str) -> None:
+    expert, found = TASKS[name].expert(noise=0.0), list[Demonstrations]()
+    for disturbance in (0.0, 0.1):
+        env = TASKS[name].make(1, **expert.env_options)
+        found.append(collect(env, expert, 1, disturbance=disturbance))
+        env.close()
+    clean, disturbed = found
+    assert np.array_equal(clean.act[0], disturbed.act[0])  # the first action is chosen before any disturbance
+    assert not np.allclose(clean.act[1], disturbed.act[1])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("spiral", "--disturbance", "-1"), r"disturbance must not be negative; it is -1\.0"),
         (
             ("spiral", "--options", "colour=1"),
             "the expert of 'spiral' has no option 'colour'; it has noise, start_noise",
@@ -318,6 +344,9 @@ def test_evaluate_an_expert_that_is_a_program(diffclone: Command) -> None:
     assert steady["success_rate"] == 1
     assert steady["mean_length"] == 160
     assert json.loads(shaking.out)["results"]["success_rate"] < 1
+    noisy = json.loads(diffclone("expert", "evaluate", "spiral-1", "--episodes", "30", "--json").out)["results"]
+    assert (noisy["setting"], noisy["task"], noisy["options"]) == ("spiral-1", "spiral", {"start_noise": 0.05})
+    assert noisy["success_rate"] < 1
     table = diffclone("expert", "evaluate", "spiral", "--episodes", "3").out
     assert re.search(r"spiral .* 100\.0 % .* 160", table)
 

@@ -213,20 +213,24 @@ def evaluate_expert(
     expert: Expert,
     episodes: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    starts: Starts = "evaluation",
+    **options: Any,
 ) -> Record:
-    """Run an expert on the evaluation starts, in the environment that policies are evaluated in."""
+    """Run an expert in the environment that policies are evaluated in, with its options."""
     if episodes < 1:
         raise InvalidSettings(f"at least one episode must be run; {episodes} were requested.")
     begun, done = time.monotonic(), list[Episode]()
-    env = task.make(1)
+    options = task.check_options(options)
+    env = task.make(1, **options)
     expert.set_environment(env)
     try:
         for k in range(episodes):
-            done.append(run_episode(env, expert, np.random.default_rng(START_SEEDS["evaluation"] + k), task.horizon))
+            done.append(run_episode(env, expert, np.random.default_rng(START_SEEDS[starts] + k), task.horizon))
             progress(k + 1, episodes)
     finally:
         env.close()
     success, length, returns = np.array([(e.success, len(e.act), e.returns) for e in done]).T[:, None]
     tables, seconds = (success.astype(np.bool_), length.astype(np.int64), returns), time.monotonic() - begun
-    scores = Scores(*tables, task.name, "fixed", "evaluation", {}, seconds, env.reports_success)
+    scores = Scores(*tables, task.name, "fixed", starts, options, seconds, env.reports_success)
     return Record("expert", {"expert": type(expert).__name__}, [], {}, scores.summary(), "cpu", seconds)

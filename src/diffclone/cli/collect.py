@@ -24,6 +24,8 @@ class Collect:
     """Seed of the starts and of the expert's noise."""
     options: tuple[str, ...] = ()
     """Options of the expert, e.g. noise=0.1."""
+    disturbance: float = 0.0
+    """Standard deviation of noise on the executed actions, which the recorded ones do not have."""
     weights: Path | None = None
     """Weights of another expert (.safetensors), if the task's expert is a network."""
     json: bool = False
@@ -37,6 +39,7 @@ class Collect:
         episodes = task.episodes if self.episodes is None else self.episodes
         command = f"diffclone collect {self.task} --episodes {episodes} --seed {self.seed}"
         command += f" --options {' '.join(self.options)}" if self.options else ""
+        command += f" --disturbance {self.disturbance:g}" if self.disturbance else ""
         command += f" --weights {self.weights}" if self.weights else ""
         meta = {"task": task.name, "expert": type(expert).__name__, "versions": versions(), "command": command}
         env = task.make(1, **expert.env_options)
@@ -46,6 +49,7 @@ class Collect:
                 expert,
                 episodes,
                 seed=self.seed,
+                disturbance=self.disturbance,
                 meta=meta,
                 progress=lambda done, total: show.update(f"collecting {task.name}", done, total),
             )

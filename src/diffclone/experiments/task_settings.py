@@ -141,3 +141,8 @@ TASK_SETTINGS: Registry[TaskSetting] = Registry(
     {setting.name: setting for setting in (*map(plain_setting, BUNDLED), *WITH_HEADROOM)},
     instance_of=TaskSetting,
 )
+
+
+def find_setting(name: str) -> TaskSetting:
+    """Return the setting of this name, or the plain setting of a task that another package has registered."""
+    return TASK_SETTINGS[name] if name in TASK_SETTINGS else plain_setting(TASKS[name])

@@ -19,12 +19,14 @@ import numpy.typing as npt
 
 from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.tasks.batch import START_SEEDS, BatchEnv, Doubles
+from diffclone.tasks.options import check_not_negative
 
 if TYPE_CHECKING:
     import diffclone.data.demonstrations
 
 EXPERT_RECORDS = Path(str(resources.files("diffclone.assets") / "experts.jsonl"))
 """One Record per bundled expert: its score on the evaluation starts."""
+DISTURBANCE_SEED = 5_000_000
 MAX_TRIES = 100
 """`collect` gives up after this many episodes per accepted one."""
 OBS_LIMIT = 10.0
@@ -74,8 +76,12 @@ def run_episode(
     rng: np.random.Generator,
     steps: int,
     on_step: Callable[[BatchEnv], None] = lambda env: None,
+    disturb: Callable[[Doubles], Doubles] = lambda act: act,
 ) -> Episode:
-    """Run one episode of at most `steps` steps in row 0; call `on_step` before each step and after the last."""
+    """Run one episode of at most `steps` steps in row 0; call `on_step` before each step and after the last.
+
+    The environment executes `disturb(act)`; the episode has the expert's own action.
+    """
     row = np.zeros(1, dtype=np.int64)
     env.reset(row, [rng])
     expert.reset(env.observe(row)[0], rng)
@@ -91,7 +97,7 @@ def run_episode(
         act = act.astype(np.float32).astype(np.float64)  # demonstrations are stored in single precision
         episode_obs.append(obs)
         episode_act.append(act)
-        outcome = env.step(row, act[None])
+        outcome = env.step(row, disturb(act)[None])
         returns += float(outcome.reward[0])
         success, ended = bool(outcome.success[0]), bool(outcome.ended[0])
     on_step(env)
@@ -104,12 +110,25 @@ def collect(
     episodes: int,
     *,
     seed: int = 0,
+    disturbance: float = 0.0,
     meta: dict[str, Any] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> "diffclone.data.demonstrations.Demonstrations":
-    """Run the expert until it has accepted `episodes` episodes, and return those; `seed` chooses the starts."""
+    """Run the expert until it has accepted `episodes` episodes, and return those.
+
+    Args:
+        env: environments, of which row 0 is used.
+        expert: the expert.
+        episodes: number of accepted episodes.
+        seed: chooses the starts and the noise.
+        disturbance: standard deviation of Gaussian noise on the executed actions. The recorded actions do not have it,
+            so the demonstrations show how the expert returns from states that it would not reach (as in DART).
+        meta: what the file says about itself.
+        progress: called with the number of accepted episodes and the total.
+    """
     from diffclone.data import Demonstrations
 
+    check_not_negative(disturbance=disturbance)
     if episodes < 1:
         raise InvalidSettings(f"at least one episode must be collected; {episodes} were requested.")
     accepted: list[Episode] = []
@@ -123,7 +142,9 @@ def collect(
             )
         rng = np.random.default_rng([START_SEEDS["demonstrations"], seed, tried])
         tried += 1
-        episode = run_episode(env, expert, rng, expert.horizon)
+        episode = run_episode(
+            env, expert, rng, expert.horizon, disturb=gaussian_disturbance(disturbance, [seed, tried])
+        )
         if expert.accept_episode(len(episode.act), success=episode.success):
             accepted.append(episode)
             progress(len(accepted), episodes)
@@ -134,6 +155,14 @@ def collect(
         episode_ends=np.cumsum([len(episode.act) for episode in accepted]),
         meta={**(meta or {}), "episodes_tried": tried, "seed": seed, "action_bounds": bounds},
     )
+
+
+def gaussian_disturbance(level: float, seed: list[int]) -> Callable[[Doubles], Doubles]:
+    """Return a function that adds noise of standard deviation `level` to actions."""
+    if not level:
+        return lambda act: act
+    rng = np.random.default_rng([DISTURBANCE_SEED, *seed])  # its own, so that the expert's noise stays the same
+    return lambda act: act + level * rng.standard_normal(act.shape)
 
 
 @final
