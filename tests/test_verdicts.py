@@ -77,13 +77,16 @@ def test_a_claim_of_several_parts_needs_all_of_them() -> None:
 
 
 def test_what_cannot_be_decided_says_why_and_does_not_count() -> None:
-    few, missing = Evidence("above", (known(9.0, seeds=9),), 2.0), Evidence("above", (), 2.0, problem="IBC: not run")
+    few, missing = (
+        Evidence("above", (known(9.0, seeds=9),), 2.0),
+        Evidence("above", (), 2.0, problem="IBC", missing=True),
+    )
     old = Evidence("above", (known(9.0),), 2.0, problem="quick")
     sure = Evidence("above", (known(2.2),), 2.0)
     found = decide_all([few, missing, old, sure])
     assert [(v.verdict, v.reason) for v in found[:3]] == [
         ("unresolved", "9 seeds"),
-        ("not run", "IBC: not run"),
+        ("not run", "IBC"),
         ("unresolved", "quick"),
     ]
     assert all(v.p is None for v in found[:3])

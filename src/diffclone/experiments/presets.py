@@ -48,12 +48,20 @@ def appendix_presets() -> Entries:
         yield f"{task}/ibc/paper", Preset(column.ibc(), source)
         source = f"{printed}: {column.diffusion_epochs} epochs, lr {column.diffusion_lr:g}, 1000 steps per action."
         yield f"{task}/diffusion-policy/paper", Preset(column.diffusion_policy(), source)
+    beside = "BC with the network and the schedule of these policies"
     for guide, method in other_guides("maze").items():
         source = f"The paper's appendix on guides: λ = {method.coefficient:g}."
         yield f"maze/dbc/paper-{guide}", Preset(method, source)
+        yield f"maze/bc/paper-{guide}", Preset(bc_beside(method), f"{beside}.")
     for guide, method in other_guides("fetch-pick").items():
         source = f"The paper's guides for Maze; network, schedule and λ = {method.coefficient:g} of this task."
         yield f"fetch-pick/dbc/paper-{guide}", Preset(method, source)
+        yield f"fetch-pick/bc/paper-{guide}", Preset(bc_beside(method), f"{beside}.")
+
+
+def bc_beside(method: DBC) -> BC:
+    """Return BC as DBC would be without its guide."""
+    return BC(training=method.training, network=method.network, normalisation=method.normalisation)
 
 
 BRIEF_POLICY = Training(updates=20_000, lr=1e-3, eps=1e-12)
@@ -91,6 +99,7 @@ def brief_presets() -> Entries:
             policy = replace(method.training, updates=BRIEF_POLICY.updates, lr=BRIEF_POLICY.lr)
             method = replace(method, training=policy, guide=replace(guide, training=training))
             yield f"{task}/dbc/brief-{name}", Preset(method, f"{guided}.")
+            yield f"{task}/bc/brief-{name}", Preset(bc_beside(method), f"{plain}; as that of the guide's policies.")
     ours, spiral = "Ours: the paper gives no settings for this task.", Network(width=256, depth=2)
     yield "spiral/bc/brief", Preset(BC(training=BRIEF_POLICY, network=spiral), ours)
     dbc = DBC(training=BRIEF_POLICY, network=spiral, coefficient=1.0, away=0.0, guide=BRIEF_GUIDE)

@@ -57,6 +57,8 @@ class Evidence:
     """The expert's score minus the baseline's, for claims that need room for improvement."""
     problem: str | None = None
     """Why there can be no verdict: not run, quick, no outcomes recorded."""
+    missing: bool = False
+    """Whether something was not run."""
 
 
 @final
@@ -121,7 +123,7 @@ def find_problem(data: Evidence) -> str | None:
 
 def undecided(data: Evidence) -> Decision:
     """Return the verdict of a test that cannot be decided."""
-    return Decision("unresolved" if data.estimates else "not run", None, find_problem(data))
+    return Decision("not run" if data.missing else "unresolved", None, find_problem(data))
 
 
 def decide(data: Evidence, p: PValues, adjusted: float, alpha: float) -> Decision:

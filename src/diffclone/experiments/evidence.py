@@ -1,0 +1,139 @@
+"""Find the outcomes that the claims of the paper need among Records."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from diffclone.experiments.claims import Cell
+from diffclone.experiments.paper import paper
+from diffclone.experiments.record_index import RecordIndex, ResultIdentity, identify_cell, identify_measurement
+from diffclone.experiments.specification import Measurement, RunOptions
+from diffclone.records import Record
+from diffclone.tasks import TASKS
+
+NOT_RUN, NO_OUTCOMES, QUICK = "not run", "no outcomes recorded", "quick"
+
+
+@final
+@dataclass(frozen=True)
+class RecipeKind:
+    """Which Records of the paper's recipe to use: all cells of a comparison have the same kind."""
+
+    authors: bool
+    """Whether they are trained on the demonstrations that the authors released."""
+    precision: str
+
+
+RECIPE_KINDS = tuple(RecipeKind(authors, name) for authors in (True, False) for name in ("float32", "tf32", "bfloat16"))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class FoundCell:
+    """Outcomes of a cell, or why there are none."""
+
+    outcomes: Mapping[int, Sequence[float]]
+    """By seed: the score of each start, in percent for success."""
+    mean: float | None
+    """Also known for Records without outcomes."""
+    records: tuple[Record, ...]
+    problem: str | None
+    """NOT_RUN, NO_OUTCOMES, QUICK or None."""
+
+
+class CellFinder:
+    """Finds cells among Records. Quick Records are used only where there are no others."""
+
+    def __init__(self, records: Iterable[Record], files: Mapping[str, str] | None = None):
+        self.records = list(records)
+        self.index = RecordIndex(self.records)
+        self.files = files or {}
+
+    def find(self, cell: Cell, kind: RecipeKind) -> FoundCell:
+        """Return the outcomes of a cell."""
+        if cell.measured is not None:
+            experiment, measurement, result = cell.measured
+            record = self.find_measurement(experiment, measurement)
+            values = {} if record is None else read_measured(record, result)
+            return self.join([] if record is None else [record], values)
+        if cell.trained is not None:
+            trained = cell.trained
+            found = self.find_records(lambda options: identify_cell(trained, options))
+        else:
+            found = self.find_named(cell, kind)
+        found = [r for r in found if not r.quick] or found
+        rows: dict[int, Sequence[float]] = {}
+        for record in sorted(found, key=lambda r: (int(r.results["episodes"]), r.when)):
+            rows |= read_outcomes(record)
+        return self.join(found, rows)
+
+    def join(self, records: Sequence[Record], rows: Mapping[int, Sequence[float]]) -> FoundCell:
+        """Return the cell with its mean and what is wrong with it."""
+        if not records:
+            return FoundCell({}, None, (), NOT_RUN)
+        if not rows:
+            metric = TASKS[records[0].results["task"]].metric
+            largest = max(records, key=lambda r: len(r.members))
+            mean = largest.results["mean_return" if metric == "return" else "success_rate"]
+            scaled = float(mean) * (100 if metric == "success" else 1)
+            return FoundCell({}, scaled, (largest,), NO_OUTCOMES)
+        quick = any(record.quick for record in records)
+        mean = float(np.mean([np.mean(row) for row in rows.values()]))
+        return FoundCell(rows, mean, tuple(records), QUICK if quick else None)
+
+    def find_records(self, identify: Callable[[RunOptions], ResultIdentity]) -> list[Record]:
+        """Return the Records with an identity, shortened ones included."""
+        identities = [identify(RunOptions(quick=quick, files=self.files)) for quick in (False, True)]
+        return [record for identity in identities for record in self.index.finished.get(identity.key, [])]
+
+    def find_named(self, cell: Cell, kind: RecipeKind) -> list[Record]:
+        """Return the Records of the paper's recipe or of the study."""
+        evaluations = [r for r in self.records if r.kind == "evaluation" and r.results.get("starts") == "evaluation"]
+        if cell.recipe is not None:
+            task, preset = cell.recipe
+            wanted = {"preset": f"{task}/{preset}", "protocol": "fixed", "options": {}}
+            found = [r for r in evaluations if all(r.results.get(name) == value for name, value in wanted.items())]
+            found = [r for r in found if r.results.get("precision", "float32") == kind.precision]
+            return [r for r in found if (r.data.get("fingerprint") == paper()["authors"].get(task)) == kind.authors]
+        assert cell.study is not None, "a cell has one source"
+        setting, method = cell.study
+        wanted = {"study": "fresh", "setting": setting, "method": method}
+        found = [r for r in evaluations if all(r.results.get(name) == value for name, value in wanted.items())]
+        return [r for r in found if r.results.get("snapshot") == r.results.get("chosen")]
+
+    def find_measurement(self, experiment: str, measurement: Measurement) -> Record | None:
+        """Return the Record of a measurement."""
+        for quick in (False, True):
+            options = RunOptions(quick=quick, files=self.files)
+            record = self.index.best(identify_measurement(experiment, measurement, options))
+            if record is not None:
+                return record
+        return None
+
+
+def read_outcomes(record: Record) -> dict[int, Sequence[float]]:
+    """Return the score of each start by seed, in percent for success; nothing if it was not recorded."""
+    outcomes: Any = record.results.get("outcomes")
+    if outcomes is None:
+        return {}
+    if TASKS[record.results["task"]].metric == "success":
+        rows = [[100.0 * (letter == "1") for letter in row] for row in outcomes["success"]]
+    else:
+        rows = outcomes["returns"]
+    return {int(member["seed"]): row for member, row in zip(record.members, rows, strict=True)}
+
+
+def read_measured(record: Record, result: str) -> dict[int, Sequence[float]]:
+    """Return one number per seed: an error, or how far a loss falls during training, in percent.
+
+    L_BC is compared with that of the mean action, which is 1 for normalised actions; another loss with its first value.
+    """
+    seeds = [int(member["seed"]) for member in record.members]
+    if result == "mse":
+        return {seed: [float(value)] for seed, value in zip(seeds, record.results["mse"], strict=True)}
+    losses: Any = record.results["losses"][result]
+    first, last = np.array(losses[0]), np.array(losses[-1])
+    fallen = 100 * (1 - last / (1.0 if result == "L_BC" else first))
+    return {seed: [float(value)] for seed, value in zip(seeds, fallen, strict=True)}
