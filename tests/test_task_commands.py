@@ -140,7 +140,7 @@ def test_an_expert_answers_a_disturbance(name: str) -> None:
         env.close()
     clean, disturbed = found
     assert np.array_equal(clean.act[0], disturbed.act[0])  # the first action is chosen before any disturbance
-    assert not np.allclose(clean.act[1], disturbed.act[1])
+    assert not np.allclose(clean.act[:20], disturbed.act[:20])
 
 
 @pytest.mark.parametrize(
