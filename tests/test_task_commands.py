@@ -18,7 +18,7 @@ from diffclone.errors import CannotRender, InvalidSettings
 from diffclone.records import Record
 from diffclone.tasks import TASKS
 from diffclone.tasks.car_racing import CarRacingBatch
-from diffclone.tasks.experts import collect
+from diffclone.tasks.experts import Episode, gaussian_disturbance, run_episode
 from diffclone.tasks.maze import MazeBatch
 from diffclone.tasks.options import parse_options
 from diffclone.tasks.rendering import render_episode, write_frames
@@ -133,14 +133,16 @@ def test_a_disturbance_is_executed_and_not_recorded(diffclone: Command, tmp_path
 
 @pytest.mark.parametrize("name", ["maze", "fetch-pick", "walker"])
 def test_an_expert_answers_a_disturbance(name: str) -> None:
-    expert, found = TASKS[name].expert(noise=0.0), list[Demonstrations]()
-    for disturbance in (0.0, 0.03):
-        env = TASKS[name].make(1, **expert.env_options)
-        found.append(collect(env, expert, 1, disturbance=disturbance))
-        env.close()
+    expert, found = TASKS[name].expert(noise=0.0), list[Episode]()
+    env = TASKS[name].make(1)
+    expert.set_environment(env)
+    for level in (0.0, 0.1):
+        disturb = gaussian_disturbance(level, [0])
+        found.append(run_episode(env, expert, np.random.default_rng(0), 20, disturb=disturb))
+    env.close()
     clean, disturbed = found
     assert np.array_equal(clean.act[0], disturbed.act[0])  # the first action is chosen before any disturbance
-    assert not np.allclose(clean.act[:20], disturbed.act[:20])
+    assert not np.allclose(clean.act[-1], disturbed.act[-1])
 
 
 @pytest.mark.parametrize(
