@@ -81,8 +81,8 @@ def describe_mean(task: str, outcomes: Outcomes) -> str:
     return f"{mean} ({format_number(scale * low, unit)} … {format_number(scale * high, unit)})"
 
 
-def describe_difference(task: str, ours: Outcomes, baseline: Outcomes) -> str:
-    """Return the paired difference of the means with its interval, and the p-value over seeds."""
+def describe_difference(task: str, ours: Outcomes, baseline: Outcomes, note: str = "") -> str:
+    """Return the paired difference of the means with its interval and a note, and the p-value over seeds."""
     unit, scale = TASKS[task].metric, scale_of(task)
     seeds = [seed for seed in ours.seeds if seed in baseline.seeds]
     first = ours.table[[ours.seeds.index(seed) for seed in seeds]].astype(np.float64)
@@ -91,7 +91,7 @@ def describe_difference(task: str, ours: Outcomes, baseline: Outcomes) -> str:
         format_signed(scale * value, unit) for value in ((first - second).mean(), *difference_interval(first, second))
     )
     p = paired_permutation_p((first - second).mean(1).tolist())
-    return f"{mean} ({low} … {high}) | {p:.3f} ({len(seeds)} seeds)"
+    return f"{mean} ({low} … {high}){note} | {p:.3f} ({len(seeds)} seeds)"
 
 
 def describe_spread(task: str, outcomes: Outcomes | None) -> str:
@@ -124,34 +124,26 @@ def task_table(task: str) -> str:
 
 
 def task_row(task: str, demos: str, arm: str, precision: str) -> str:
-    """Return the row of one arm. Its difference is to the BC of the same precision."""
+    """Return the row of one arm. Its difference is to BC of the same precision, or else to BC of another one."""
     name, printed_as = ARMS[arm]
     outcomes, printed = find_outcomes(task, demos, arm, precision, "fixed"), paper()["main-table"][task][printed_as]
     mean, difference, count = NOT_RUN, "– | –", "–"
     if outcomes is not None:
         mean, count = describe_mean(task, outcomes), " × ".join(str(size) for size in outcomes.table.shape)
-        baseline = find_outcomes(task, demos, BASELINE, precision, "fixed")
-        if baseline is not None and arm != BASELINE:
-            difference = describe_difference(task, outcomes, baseline)
+        if arm != BASELINE:
+            difference = next(
+                (
+                    describe_difference(task, outcomes, baseline, "" if other == precision else f", to {other} BC")
+                    for other in (precision, *PRECISIONS)
+                    if (baseline := find_outcomes(task, demos, BASELINE, other, "fixed"))
+                ),
+                difference,
+            )
     spread = describe_spread(task, find_outcomes(task, demos, arm, precision, "paper"))
     return (
         f"| {name}{PRECISIONS[precision]} | {demos} | {mean} | {difference} | {spread} "
         f"| {printed['mean']:,} ± {printed['sd']} | {count} |"
     )
-
-
-def precision_table() -> str:
-    """Return the difference between TF32 and float32 products, for the arms that were run with both."""
-    lines = [
-        "| task | method and preset | TF32 minus float32, `fixed`, paired (95 %) | p (seeds) |",
-        "|---|---|---|---|",
-    ]
-    for task in TASK_NAMES:
-        for arm, (name, _) in ARMS.items():
-            fast, slow = (find_outcomes(task, "bundled", arm, precision, "fixed") for precision in ("tf32", "float32"))
-            if fast is not None and slow is not None:
-                lines.append(f"| {task} | {name} | {describe_difference(task, fast, slow)} |")
-    return "\n".join(lines)
 
 
 def training_table() -> str:
@@ -172,7 +164,6 @@ def training_table() -> str:
 
 
 BLOCKS = {
-    "recipe-precision": precision_table,
     "recipe-training": training_table,
     **{f"recipe-{task}": lambda task=task: task_table(task) for task in TASK_NAMES},
 }

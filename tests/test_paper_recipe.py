@@ -90,29 +90,29 @@ def test_episodes_are_run_once_and_the_tables_show_them(tmp_path: Path, monkeypa
     assert "| maze | DBC `paper` | 1 to 2 | 64 |" in training
 
 
-def test_a_row_is_compared_with_bc_of_its_own_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_is_compared_with_bc_of_its_own_precision_if_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(tmp_path, "train", "maze", "bc", "0-1")
     bc = run(tmp_path, "evaluate", "maze", "bc", "0-1")[-1]
+    monkeypatch.setattr(recipe_tables, "RECORDS", tmp_path / "full.jsonl")
 
-    def record(preset: str, precision: str, success: list[str]) -> Record:
+    def append(preset: str, precision: str, success: list[str]) -> list[list[str]]:
         outcomes = {**bc.results["outcomes"], "success": success}
         results = {**bc.results, "preset": f"maze/{preset}", "precision": precision, "outcomes": outcomes}
-        return replace(bc, results=results, quick=False)
+        replace(bc, results=results, quick=False).append_to(tmp_path / "full.jsonl")
+        recipe_tables.read_records.cache_clear()
+        rows = [line.split(" | ") for line in recipe_tables.task_table("maze").splitlines()[2:]]
+        recipe_tables.read_records.cache_clear()
+        return [[row[0], row[3]] for row in rows if row[2] != "not run"]
 
-    for arm in (
-        record("bc/paper", "float32", ["00", "00"]),
-        record("bc/paper", "tf32", ["10", "10"]),
-        record("dbc/paper", "tf32", ["11", "11"]),
-    ):
-        arm.append_to(tmp_path / "full.jsonl")
-    monkeypatch.setattr(recipe_tables, "RECORDS", tmp_path / "full.jsonl")
-    recipe_tables.read_records.cache_clear()
-    rows, precision = recipe_tables.task_table("maze").splitlines()[2:5], recipe_tables.precision_table()
-    recipe_tables.read_records.cache_clear()
-    assert [row.split(" | ")[0] for row in rows] == ["| BC `paper`", "| BC `paper`, TF32", "| DBC `paper`, TF32"]
-    assert [row.split(" | ")[3].split(" ")[0] for row in rows] == ["–", "–", "+50.0"]
-    assert [line.split(" | ")[:2] for line in precision.splitlines()[2:]] == [["| maze", "BC `paper`"]]
-    assert "+50.0" in precision
+    append("bc/paper", "float32", ["00", "00"])
+    rows = append("dbc/paper", "tf32", ["11", "11"])
+    assert rows[1] == ["| DBC `paper`, TF32", "+100.0 (+100.0 … +100.0), to float32 BC"]
+    rows = append("bc/paper", "tf32", ["10", "10"])
+    assert [name for name, _ in rows] == ["| BC `paper`", "| BC `paper`, TF32", "| DBC `paper`, TF32"]
+    assert rows[2][1].startswith("+50.0 (")
+    assert rows[2][1].endswith(")")
 
 
 def test_mistakes_are_one_line(tmp_path: Path) -> None:
