@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from diffclone.errors import InvalidSettings
 from diffclone.rng import Rng
-from diffclone.shapes import Act, Costs, Obs, Scalars
+from diffclone.settings import added
+from diffclone.shapes import Act, Costs, Obs, Scalar, Scalars, lowest
 
 W = TypeVar("W", bound=nn.Module)
 """The class of a model's weights."""
@@ -20,6 +21,11 @@ Normalisation = Literal["z-score", "none"]
 
 Parts: TypeAlias = Mapping[str, nn.Module]
 """Weights of the models that another one needs, by name."""
+
+
+def stackable(default: float | str) -> Any:
+    """Return a field in which the members of one stack may differ."""
+    return field(default=default, metadata={"stackable": True})
 
 
 @final
@@ -31,8 +37,8 @@ class Training:
     """Gradient updates."""
     batch: int = 128
     """Pairs per update, drawn with replacement."""
-    lr: float = 1e-4
-    """Adam's learning rate."""
+    lr: Scalar = stackable(1e-4)
+    """Adam's learning rate. Members of one stack may differ in it (`vary={"training.lr": …}`)."""
     decay: Literal["linear", "exponential", "constant"] = "linear"
     """How the learning rate decreases over the updates: linearly to zero, exponentially to `remains` of its initial
     value, or not at all."""
@@ -45,14 +51,18 @@ class Training:
     ema: float | None = None
     """If set, the result is an exponential moving average of the weights. This is its decay, which starts lower and
     grows over the first updates: after n updates it is at most (1 + n) / (10 + n)."""
+    weight_decay: Scalar = added(0.0, stackable=True)
+    """Each update first multiplies all weights, biases included, by 1 − lr · weight_decay, as AdamW does."""
 
     def __post_init__(self) -> None:
         if self.updates < 1 or self.batch < 1:
             raise InvalidSettings(f"updates and batch must be at least 1; they are {self.updates} and {self.batch}.")
-        if not self.lr > 0 or not self.eps > 0 or (self.clip is not None and not self.clip > 0):
+        if not lowest(self.lr) > 0 or not self.eps > 0 or (self.clip is not None and not self.clip > 0):
             raise InvalidSettings(f"lr, eps and clip must be above 0; they are {self.lr}, {self.eps}, {self.clip}.")
         if not 0 < self.remains <= 1:
             raise InvalidSettings(f"remains must be above 0 and at most 1; it is {self.remains}.")
+        if lowest(self.weight_decay) < 0:
+            raise InvalidSettings(f"weight_decay must not be negative; it is {self.weight_decay}.")
         if self.ema is not None and not 0 < self.ema < 1:
             raise InvalidSettings(f"ema must be between 0 and 1; it is {self.ema}.")
 
@@ -81,6 +91,8 @@ class Batch:
     obs: Obs
     act: Act
     imitated: Act | None = None
+    held_out: bool = False
+    """Whether the loss is only reported, on data that is not trained on. It then has no noise on states."""
 
 
 @final
@@ -98,11 +110,6 @@ class Losses:
 
 class Default(int):
     """A default that `suggest` may replace. A number that the user sets is a plain int and stays."""
-
-
-def stackable(default: float | str) -> Any:
-    """Return a field in which the members of one stack may differ."""
-    return field(default=default, metadata={"stackable": True})
 
 
 def scoring(default: Any) -> Any:

@@ -2,6 +2,9 @@
 
 A settings object is a frozen dataclass. A method or a guide is stored with its class as `type`: the registered name, or
 `module:Class` for a class that is not registered. Reading settings never imports a module that they name.
+
+Settings identify runs, checkpoints and Records, so equal settings must read the same in every version. A field that was
+added later is therefore left out while it has the value that its absence means (`added`).
 """
 
 import dataclasses
@@ -14,13 +17,30 @@ from diffclone.errors import InvalidSettings, UnknownName
 from diffclone.registry import Registry
 
 
+def added(absent: Any, *, default: Any = dataclasses.MISSING, **metadata: Any) -> Any:
+    """Return a field that files of older versions lack. They mean the value `absent`, which is also the default if none
+    is given.
+    """
+    value = absent if default is dataclasses.MISSING else default
+    return dataclasses.field(default=value, metadata={"absent": absent, **metadata})
+
+
+def _is_absent(value: Any, field: "dataclasses.Field[Any]") -> bool:
+    return (
+        "absent" in field.metadata
+        and type(value) is type(field.metadata["absent"])
+        and value == field.metadata["absent"]
+    )
+
+
 def to_dict(value: Any) -> Any:
     """Return a settings object as plain values."""
     if isinstance(value, tuple):
         return [to_dict(item) for item in cast(tuple[Any, ...], value)]
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return value
-    fields = {field.name: to_dict(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    present = {field.name: (getattr(value, field.name), field) for field in dataclasses.fields(value)}
+    fields = {name: to_dict(item) for name, (item, field) in present.items() if not _is_absent(item, field)}
     registry = _find_registry(type(value))
     return fields if registry is None else {"type": _type_name(type(value), registry), **fields}
 
@@ -32,6 +52,15 @@ def from_dict(kind: Any, values: Any, path: str = "") -> Any:
     class raise `InvalidSettings`; its message names the field, after `path`.
     """
     return _convert(kind.subclass_of if isinstance(kind, Registry) else kind, values, path)
+
+
+def set_values(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored settings with other values; a dot separates the names of nested fields, as in "training.lr"."""
+    changed = dict(settings)
+    for name, value in values.items():
+        outer, dot, inner = name.partition(".")
+        changed[outer] = set_values(changed[outer], {inner: value}) if dot else value
+    return changed
 
 
 def differences(a: Any, b: Any, path: str = "") -> list[str]:
@@ -142,6 +171,7 @@ def _build(cls: type[Any], values: dict[str, Any], path: str) -> Any:
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init}
     if unknown := sorted(set(values) - set(fields)):
         raise InvalidSettings(f"{cls.__name__} has no {', '.join(unknown)}; it has {', '.join(fields)}.")
+    values = {n: f.metadata["absent"] for n, f in fields.items() if "absent" in f.metadata} | values
     required = [n for n, f in fields.items() if f.default is f.default_factory is dataclasses.MISSING]
     if missing := [name for name in required if name not in values]:
         raise InvalidSettings(f"{path or cls.__name__} lacks {', '.join(missing)}.")

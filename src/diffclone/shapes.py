@@ -36,6 +36,22 @@ else:
 Scalar: TypeAlias = float | Tensor
 """A setting in which members may differ: a number for users, a tensor with one number per member while training."""
 
+
+def lowest(value: Scalar) -> float:
+    """Return the lowest of the members' numbers."""
+    return float(value.min()) if isinstance(value, Tensor) else value
+
+
+def is_off(value: Scalar) -> bool:
+    """Return whether the setting is 0 for all members. One in which members may differ counts as used."""
+    return not isinstance(value, Tensor) and value == 0
+
+
+def per_row(value: Scalar) -> Scalar:
+    """Return the setting in a form that multiplies (members, batch, feature)."""
+    return value[:, None, None] if isinstance(value, Tensor) else value
+
+
 Coefficient: TypeAlias = Scalar | Literal["auto"]
 """A `Scalar`, or "auto" for a value that is computed from the gradients."""
 

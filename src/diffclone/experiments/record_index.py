@@ -17,8 +17,9 @@ from diffclone.experiments.specification import DataChanges, Measurement, RunOpt
 from diffclone.guides import GUIDES, DiffusionGuide
 from diffclone.methods import DBC, METHODS
 from diffclone.records import Record
-from diffclone.settings import from_dict, to_dict
+from diffclone.settings import from_dict, set_values, to_dict
 from diffclone.tasks import TASKS
+from diffclone.training.members import replace_fields
 
 QUICK_PAIRS = 128
 """The most pairs that a quick run generates."""
@@ -101,8 +102,8 @@ def identify_variant(
     variant: Variant, select: Mapping[str, float], options: RunOptions
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the settings of the selected members, and the identity of their demonstrations."""
-    method = to_dict(variant_method(variant, options))
-    return as_json({**method, **select}), identify_data(variant.task, variant.data, options)
+    method = replace_fields(variant_method(variant, options), select)
+    return as_json(to_dict(method)), identify_data(variant.task, variant.data, options)
 
 
 def identify_record(record: Record) -> ResultIdentity | None:
@@ -122,10 +123,9 @@ def identify_record(record: Record) -> ResultIdentity | None:
         return None
     settings = None
     if method is not None:
-        settings = complete_settings("method", json.dumps(method))
+        settings = complete_settings("method", json.dumps(set_values(method, varied[0])))
         if settings is None:
             return None
-        settings = {**settings, **varied[0]}
     about = {name: record.results.get(name) for name in names}
     return ResultIdentity(kind, settings, identify_record_data(record.data), about, record.quick)
 

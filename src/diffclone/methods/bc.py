@@ -1,15 +1,19 @@
 """Behavioural cloning.
 
 L_BC = E ‖π(s) − a‖²          mean over the batch and the action's dimensions
+
+With noise on states, which is off by default, π receives s + ν z instead of s, z ~ N(0, 1).
 """
 
 from dataclasses import dataclass
 from typing import ClassVar, final
 
+from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Dims, Losses, Method, Parts, Training
 from diffclone.nn import Network, PolicyNet, policy_net
 from diffclone.rng import Rng
-from diffclone.shapes import Act, Obs, Scalars
+from diffclone.settings import added
+from diffclone.shapes import Act, Obs, Scalar, Scalars, is_off, lowest, per_row
 
 
 @final
@@ -21,6 +25,12 @@ class BC(Method[PolicyNet]):
     training: Training = Training(updates=20_000, lr=5e-4, eps=1e-12)
     network: Network = Network()
     """The network of π."""
+    state_noise: Scalar = added(0.0, stackable=True)
+    """ν, the standard deviation of noise added to the states in training, in standard deviations of the demonstrations
+    (raw units without normalisation). Members of one stack may differ in it."""
+
+    def __post_init__(self) -> None:
+        check_state_noise(self.state_noise)
 
     def init(self, dims: Dims, rng: Rng) -> PolicyNet:
         """Return the weights of π."""
@@ -28,13 +38,26 @@ class BC(Method[PolicyNet]):
 
     def loss(self, weights: PolicyNet, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """Return L_BC."""
-        act = weights(batch.obs)
+        act = weights(add_state_noise(batch, self.state_noise, rng))
         bc = imitation_loss(act, batch.act)
         return Losses(bc, {"L_BC": bc}, imitated=act)
 
     def act(self, weights: PolicyNet, obs: Obs, rng: Rng) -> Act:
         """Return π(s)."""
         return weights(obs)
+
+
+def check_state_noise(state_noise: Scalar) -> None:
+    """Refuse a negative ν."""
+    if lowest(state_noise) < 0:
+        raise InvalidSettings(f"state_noise must not be negative; it is {state_noise}.")
+
+
+def add_state_noise(batch: Batch, state_noise: Scalar, rng: Rng) -> Obs:
+    """Return the states that π receives: s + ν z, or s itself on held-out data."""
+    if is_off(state_noise) or batch.held_out:
+        return batch.obs
+    return batch.obs + per_row(state_noise) * rng["state noise"].normal(*batch.obs.shape[-2:])
 
 
 def imitation_loss(act: Act, expert_act: Act) -> Scalars:

@@ -10,6 +10,7 @@ The paper's Equation 5 takes the maximum per pair, before the mean: `gate="sampl
 Beyond the paper:
     L_away   = cost(s̃, π(s̃)),   s̃ = s + σ z                                near the expert's states
     L        = L_BC + λ (L_DM + κ L_away)
+    π(s + ν z) instead of π(s) in L_BC and L_agent                         `state_noise`, off; the guide sees s
     λ        = ρ ‖∂L_BC/∂π‖ / ‖∂(L_DM + κ L_away)/∂π‖                      `coefficient="auto"`, for each batch
 
 An auto λ is only known in the backward pass, so the logged loss has λ = 1. ‖∂L_BC/∂π‖ includes the weight of L_BC.
@@ -24,12 +25,13 @@ from torch import Tensor
 
 from diffclone.errors import InvalidSettings
 from diffclone.guides.diffusion import DiffusionGuide
-from diffclone.methods.bc import imitation_loss
+from diffclone.methods.bc import add_state_noise, check_state_noise, imitation_loss
 from diffclone.model import Batch, Dims, Guide, Losses, Method, Model, Parts, Training, bind_cost, stackable
 from diffclone.nn import Network, PolicyNet, policy_net
 from diffclone.nn.encoder import Encoder, EncoderNet
 from diffclone.rng import Rng
-from diffclone.shapes import Act, Coefficient, Costs, Obs, Scalar, Scalars
+from diffclone.settings import added
+from diffclone.shapes import Act, Coefficient, Costs, Obs, Scalar, Scalars, is_off, per_row
 
 
 @final
@@ -56,12 +58,16 @@ class DBC(Method[PolicyNet]):
     """Whether L_expert is subtracted; if not, L_DM = L_agent."""
     gate: Literal["batch", "sample", "none"] = "batch"
     """Where max(·, 0) is applied: to batch means (released code), to each pair (paper), or not at all."""
-    away: float = 1.0
-    """κ, the weight of L_away; 0 as in the paper omits it."""
-    away_noise: float = 0.1
-    """σ, the standard deviation of s̃ from the expert's states, in standard deviations of the demonstrations."""
+    away: Scalar = stackable(1.0)
+    """κ, the weight of L_away; 0 as in the paper omits it. Members of one stack may differ in it."""
+    away_noise: Scalar = stackable(0.1)
+    """σ, the standard deviation of s̃ from the expert's states, in standard deviations of the demonstrations. Members of
+    one stack may differ in it."""
+    state_noise: Scalar = added(0.0, stackable=True)
+    """ν, the standard deviation of noise added to the states in training, as in `BC`."""
 
     def __post_init__(self) -> None:
+        check_state_noise(self.state_noise)
         if self.coefficient == "auto" and bool((torch.as_tensor(self.imitation) == 0).any()):
             raise InvalidSettings(
                 "an auto coefficient is relative to the gradient of L_BC, whose weight is 0; set a number."
@@ -82,8 +88,9 @@ class DBC(Method[PolicyNet]):
 
     def loss(self, weights: PolicyNet, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """Return L, and log its terms."""
-        s, a, π = batch.obs, batch.act, weights(batch.obs)
-        s_away = s + self.away_noise * rng["away"].normal(*s.shape[-2:]) if self.away else None
+        s, a, π = batch.obs, batch.act, weights(add_state_noise(batch, self.state_noise, rng))
+        z = None if is_off(self.away) else rng["away"].normal(*s.shape[-2:])
+        s_away = None if z is None else s + per_row(self.away_noise) * z
         guided = π if s_away is None else torch.cat([π, weights(s_away)], -2)
         λ, imitated = self.coefficient, π
         if isinstance(λ, str):

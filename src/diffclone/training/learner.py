@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 
 from diffclone.model import Model, Training
+from diffclone.shapes import Scalar, is_off
 from diffclone.training.members import from_matrix, to_matrix
 
 COMPILE_UPDATES = 100_000
@@ -27,6 +28,10 @@ class Learner:
         self.mean, self.square = torch.zeros_like(self.matrix), torch.zeros_like(self.matrix)
         self.steps = torch.zeros((), dtype=torch.float32, device=self.matrix.device)
         self.learning_rates = torch.zeros(0)
+        self.weight_decay = per_member(self.training.weight_decay)
+        # PyTorch's Adam has one learning rate. If members have their own, it computes a step with rate 1 here.
+        self.unit_step = torch.zeros_like(self.matrix) if isinstance(self.training.lr, Tensor) else None
+        self.unit_rate = torch.ones((), device=self.matrix.device)
         self.compiled = self.matrix.is_cuda and updates >= COMPILE_UPDATES
         self.compiled_step = torch.compile(self.plain_step, dynamic=False) if self.compiled else None
         # The gradient is always written to the same memory: on a CPU, fresh memory costs more than the gradient itself.
@@ -34,13 +39,18 @@ class Learner:
 
     def set_learning_rates(self, done: Tensor, length: int) -> None:
         """Compute the learning rates of the next `length` updates."""
-        fraction = (done + torch.arange(length, device=done.device)) / self.updates
+        fraction, lr = (done + torch.arange(length, device=done.device)) / self.updates, self.training.lr
         if self.training.decay == "linear":
-            self.learning_rates = self.training.lr * (1 - fraction)
+            remaining = 1 - fraction
         elif self.training.decay == "exponential":
-            self.learning_rates = self.training.lr * self.training.remains**fraction
+            remaining = self.training.remains**fraction
         else:
-            self.learning_rates = torch.full_like(fraction, self.training.lr)
+            remaining = torch.ones_like(fraction)
+        if isinstance(lr, Tensor):  # (length, members, 1); products in float32, as those of one number
+            rates = remaining[:, None, None] * per_member(lr.to(remaining.dtype))
+            self.learning_rates = rates.to(self.matrix.dtype)
+        else:
+            self.learning_rates = lr * remaining
 
     def gradients(self, losses: Tensor, *, keep_graph: bool) -> list[Tensor]:
         """Return the gradients of the sum of the members' losses; a mean would make Adam's eps relatively larger."""
@@ -51,10 +61,15 @@ class Learner:
         (self.compiled_step or self.plain_step)(gradients, self.learning_rates[index])
 
     def plain_step(self, gradients: list[Tensor], learning_rate: Tensor) -> None:
-        """Clip the gradients, take one step of Adam and update the moving average."""
+        """Clip the gradients, decay the weights, take one step of Adam and update the moving average."""
+        if not is_off(self.training.weight_decay):
+            self.matrix.mul_(1 - learning_rate.to(self.matrix.dtype) * self.weight_decay)
+        moved, rate = self.matrix, learning_rate
+        if self.unit_step is not None:
+            moved, rate = self.unit_step.zero_(), self.unit_rate
         # Adam is one fused kernel either way: PyTorch's own, or the compiler's, which includes the clipping.
         adam(
-            [self.matrix],
+            [moved],
             [self.clip_gradients(gradients)],
             [self.mean],
             [self.square],
@@ -66,11 +81,13 @@ class Learner:
             amsgrad=False,
             beta1=0.9,
             beta2=0.999,
-            lr=learning_rate,
+            lr=rate,
             weight_decay=0.0,
             eps=self.training.eps,
             maximize=False,
         )
+        if self.unit_step is not None:
+            self.matrix.addcmul_(self.unit_step, learning_rate)
         if self.average is not None and self.training.ema is not None:
             # The decay grows to `ema` over the first updates; otherwise the initial weights would remain for long.
             done = self.steps.to(self.matrix.dtype)
@@ -93,6 +110,11 @@ class Learner:
     def result(self) -> Tensor:
         """The trained weights: the moving average if there is one."""
         return self.matrix if self.average is None else self.average
+
+
+def per_member(value: Scalar) -> Scalar:
+    """Return the setting in a form that multiplies a matrix (members, numbers)."""
+    return value[:, None] if isinstance(value, Tensor) else value
 
 
 def join_results(learners: list[Learner]) -> nn.Module:

@@ -1,11 +1,12 @@
-"""Members: models that differ in their seed, or in a field marked stackable, and are trained together."""
+"""Members: models that differ in their seed, or in fields marked stackable, and are trained together."""
 
 import copy
 import dataclasses
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, final
+from operator import attrgetter
+from typing import Any, TypeVar, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from diffclone.model import Model
 
 M = TypeVar("M", bound=Model[Any])
 Net = TypeVar("Net", bound=nn.Module)
+S = TypeVar("S")
 
 Member = dict[str, int | float]
 """The seed of a member, and its values of the fields that vary."""
@@ -31,7 +33,7 @@ class Stack:
     @classmethod
     def of(cls, model: Model[Any], seeds: Sequence[int], vary: Mapping[str, Sequence[float]] | None) -> "Stack":
         """Check seeds and values against the model's fields, and return them as a stack."""
-        allowed = [f.name for f in dataclasses.fields(model) if f.metadata.get("stackable")]
+        allowed = stackable_fields(model)
         checked: dict[str, tuple[float, ...]] = {}
         for name, values in (vary or {}).items():
             if name not in allowed:
@@ -45,6 +47,8 @@ class Stack:
                 checked[name] = ()
             if not checked[name]:
                 raise InvalidSettings(f"{name} must vary over a list of numbers, at least one; it is {values!r}.")
+            for value in checked[name]:
+                replace_fields(model, {name: value})  # raises an error for a value that the field cannot have
         if not len(seeds) or len(set(seeds)) != len(seeds):
             raise InvalidSettings(f"seeds must be different, and at least one; they are {list(seeds)}.")
         return cls(tuple(seeds), checked)
@@ -65,11 +69,29 @@ class Stack:
         columns = {
             name: torch.tensor([float(m[name]) for m in self.members], dtype=dtype, device=device) for name in self.vary
         }
-        return dataclasses.replace(model, **columns)
+        return replace_fields(model, columns)
 
     def slice_fields(self, expanded: M, members: slice) -> M:
         """Return an expanded model with the numbers of some members."""
-        return dataclasses.replace(expanded, **{name: getattr(expanded, name)[members] for name in self.vary})
+        return replace_fields(expanded, {name: attrgetter(name)(expanded)[members] for name in self.vary})
+
+
+def stackable_fields(settings: Any) -> list[str]:
+    """Return the names of the fields in which members may differ, e.g. "coefficient" and "training.lr"."""
+    fields = {f.name: (getattr(settings, f.name), f) for f in dataclasses.fields(settings)}
+    own = [name for name, (_, field) in fields.items() if field.metadata.get("stackable")]
+    # Other models are trained by themselves, not once per member.
+    inner = {n: v for n, (v, _) in fields.items() if dataclasses.is_dataclass(v) and not isinstance(v, Model)}
+    return own + [f"{name}.{field}" for name, value in inner.items() for field in stackable_fields(value)]
+
+
+def replace_fields(settings: S, values: Mapping[str, Any]) -> S:
+    """Return settings with other values of some fields; a dot separates the names of nested fields."""
+    for name, value in values.items():
+        outer, dot, inner = name.partition(".")
+        own: Any = replace_fields(getattr(settings, outer), {inner: value}) if dot else value
+        settings = dataclasses.replace(cast(Any, settings), **{outer: own})
+    return settings
 
 
 def select_members(net: Net, members: slice | Sequence[int]) -> Net:

@@ -165,7 +165,7 @@ class Updates:
         """Return the logged values on other data. The draws are the same in each call, to make values comparable."""
         rng = Rng(self.rng.seeds, device=self.rng.device, dtype=self.rng.dtype)
         with torch.no_grad():
-            batch = data.sample(min(len(data.act), HELD_OUT_PAIRS), rng["batch"])
+            batch = replace(data.sample(min(len(data.act), HELD_OUT_PAIRS), rng["batch"]), held_out=True)
             losses = self.main.model.loss(self.main.net, batch, rng["loss"], self._parts())
         return {name: value.cpu().double() for name, value in {"loss": losses.total, **losses.logs}.items()}
 
