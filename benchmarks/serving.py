@@ -2,21 +2,20 @@
 
 OMP_NUM_THREADS=1 python -m benchmarks.serving                        print two tables
 OMP_NUM_THREADS=1 python -m benchmarks.serving --json --out FILE      print JSON and append a Record to FILE
+OMP_NUM_THREADS=1 python -m benchmarks.serving --soak 600             1,000 requests per second for 10 minutes
+OMP_NUM_THREADS=1 python -m benchmarks.serving --soak 60 --hostile    the same beside slow and hostile clients
 
 The policy is BC with the sizes of Maze (observation 6, action 2) and three hidden layers of 256 units, trained for one
 update because the latency does not depend on the weights. In one process, `Policy`, the ONNX export in onnxruntime on
 one thread and the NumPy export in `diffclone.deploy.runtime` alternate in rounds of 0.2 s, one observation per call;
 the result is the median over rounds.
 
-Over HTTP, the server is a process of its own. 1, 4 or 16 clients keep their connections and send the next request as
-soon as they have a response. All clients share one process and one core, so a latency includes the client's own work.
-The first tenth of the responses is not counted.
+Over HTTP, the servers (http_servers.py) run at the same time, each in its own process, and are measured in turns.
+1, 16, 64 or 256 clients keep their connections and send the next request when they have a response (http_load.py).
 """
 
 import asyncio
-import io
 import itertools
-import json
 import multiprocessing
 import os
 import platform
@@ -29,24 +28,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import tyro
 
+from benchmarks.http_load import Observations, be_hostile, measure_load, measure_soak, summarise_loads
+from benchmarks.http_servers import BODIES, NPY, available, running
 from diffclone import BC, Network, Policy, Training, fit
 from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.deploy import runtime
 from diffclone.deploy.export import export, load_onnx
-from diffclone.deploy.server import JSON, NPY, Server, serve
 from diffclone.records import Record
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
 
 ROUND_SECONDS = 0.2
-CLIENTS = (1, 4, 16)
+CLIENTS = (1, 16, 64, 256)
 METHOD = BC(training=Training(updates=1), network=Network(width=256, depth=3))
-
-Observations = npt.NDArray[np.float32]
 
 
 def load_policies(policy: Policy, folder: Path) -> dict[str, Callable[[Any], Any]]:
@@ -89,72 +86,42 @@ def measure_in_process(
     return {name: float(np.median(values)) for name, values in times.items()}
 
 
-def serve_policy(folder: str, ports: Any) -> None:
-    """Serve in the other process."""
-    torch.set_num_threads(1)
-    asyncio.run(serve(Server(Policy.load(folder)), "127.0.0.1", 0, ports.put))
-
-
-def encode_request(content_type: str, obs: Observations) -> bytes:
-    """Return the bytes of a request."""
-    np.save(file := io.BytesIO(), obs)
-    body = file.getvalue() if content_type == NPY else json.dumps({"observation": obs.tolist()}).encode()
-    head = (
-        f"POST /act HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
-
-
-async def run_client(port: int, requests: list[bytes], until: float) -> list[float]:
-    """Return the seconds until each response."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    times: list[float] = []
-    for sent in itertools.cycle(requests):
-        start = time.perf_counter()
-        if start > until:
-            break
-        writer.write(sent)
-        head = await reader.readuntil(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 200"), head
-        await reader.readexactly(int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0]))
-        times.append(time.perf_counter() - start)
-    writer.close()
-    return times
-
-
-async def measure_load(
-    port: int, content_type: str, clients: int, seconds: float, observations: Observations
-) -> dict[str, float]:
-    """Return percentiles of the latency over all clients, and responses per second."""
-    requests, start = [encode_request(content_type, obs) for obs in observations[:100]], time.perf_counter()
-    times = await asyncio.gather(*(run_client(port, requests, start + seconds) for _ in range(clients)))
-    counted = np.concatenate([values[len(values) // 10 :] for values in times])
-    percentiles = {f"p{p}": 1e3 * float(np.percentile(counted, p)) for p in (50, 95, 99)}
-    return percentiles | {"answers_per_second": sum(map(len, times)) / seconds}
-
-
 def measure_http(
-    policy: Policy, folder: Path, seconds: float, observations: Observations, progress: Callable[[int, int], None]
-) -> dict[str, dict[str, dict[str, float]]]:
-    """Return the measurements by encoding and number of clients."""
-    policy.save(folder / "policy")
-    context = multiprocessing.get_context("spawn")
-    ports = context.Queue()
-    process = context.Process(target=serve_policy, args=(str(folder / "policy"), ports), daemon=True)
-    process.start()
-    results: dict[str, dict[str, dict[str, float]]] = {}
-    try:
-        port = ports.get(timeout=60)
-        loads = [(content_type, clients) for content_type in (JSON, NPY) for clients in CLIENTS]
-        for done, (content_type, clients) in enumerate(loads):
-            name = {JSON: "JSON", NPY: "npy"}[content_type]
-            load = asyncio.run(measure_load(port, content_type, clients, seconds, observations))
-            results.setdefault(name, {})[str(clients)] = load
-            progress(done + 1, len(loads))
-    finally:
-        process.terminate()
-        process.join()
+    policy: Policy, observations: Observations, turns: int, seconds: float, progress: Callable[[int, int], None]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the measurements by server, body and number of clients."""
+    names = available()
+    loads = [(clients, name, body) for clients in CLIENTS for name in names for body in BODIES[name]]
+    found: dict[tuple[int, str, str], list[Any]] = {load: [] for load in loads}
+    with running(policy, names) as servers:
+        for done, load in enumerate(loads * turns):
+            clients, name, body = load
+            port, _ = servers[name]
+            found[load].append(asyncio.run(measure_load(port, body, clients, seconds, observations)))
+            progress(done + 1, len(loads) * turns)
+    results: dict[str, dict[str, dict[str, Any]]] = {}
+    for (clients, name, body), measured in found.items():
+        kind = "npy" if body == NPY else "JSON"
+        results.setdefault(name, {}).setdefault(kind, {})[str(clients)] = summarise_loads(measured, seconds)
     return results
+
+
+def soak(policy: Policy, observations: Observations, seconds: float, rate: float, *, hostile: bool) -> dict[str, Any]:
+    """Send requests at a fixed rate from 16 clients, beside hostile ones if asked for."""
+    with running(policy, ["diffclone"]) as servers:
+        port, pid = servers["diffclone"]
+        enemy = multiprocessing.get_context("spawn").Process(
+            target=be_hostile, args=(port, policy.dims.obs), daemon=True
+        )
+        if hostile:
+            enemy.start()
+            time.sleep(10)  # it imports torch with this module
+        try:
+            return asyncio.run(measure_soak(port, pid, rate, 16, seconds, observations)) | {"hostile": hostile}
+        finally:
+            if hostile:
+                enemy.terminate()
+                enemy.join()
 
 
 @dataclass(frozen=True)
@@ -163,8 +130,16 @@ class Serving:
 
     rounds: int = 15
     """Rounds in one process."""
-    seconds: float = 5.0
-    """Duration of each load over HTTP."""
+    turns: int = 3
+    """Turns of each server over HTTP."""
+    seconds: float = 3.0
+    """Duration of each turn."""
+    soak: float = 0.0
+    """Seconds of a constant load on the server, instead of everything else."""
+    rate: float = 1000.0
+    """Requests per second of the constant load."""
+    hostile: bool = False
+    """Beside the constant load: a client that pipelines, clients with 60,000 and 4,096 rows, and 64 slow clients."""
     json: bool = False
     """Print JSON instead of tables."""
     out: Path | None = None
@@ -178,34 +153,21 @@ class Serving:
         torch.set_num_threads(1)
         demos = TASKS["maze"].demonstrations()
         observations, policy = demos.obs.astype(np.float32), fit(METHOD, demos, device="cpu")
-        with tempfile.TemporaryDirectory() as name, bars() as show:
-            folder = Path(name)
-            microseconds = measure_in_process(
-                load_policies(policy, folder),
-                observations,
-                self.rounds,
-                lambda done, total: show.update("in one process", done, total),
-            )
-            http = measure_http(
-                policy,
-                folder,
-                self.seconds,
-                observations,
-                lambda done, total: show.update("over HTTP", done, total),
-            )
+        results = self.measure_soak(policy, observations) if self.soak else self.measure(policy, observations)
         record = Record(
             kind="benchmark",
             settings={
-                "benchmark": "serving",
+                "benchmark": "soak" if self.soak else "serving",
                 "task": "maze",
                 "rounds": self.rounds,
-                "seconds": self.seconds,
+                "turns": self.turns,
+                "seconds": self.soak or self.seconds,
                 "threads": torch.get_num_threads(),
                 "method": to_dict(METHOD),
             },
             members=[],
             data=policy.data,
-            results={"microseconds": microseconds, "http": http, "load_before": load},
+            results=results | {"load_before": load},
             device=f"cpu, {os.cpu_count()} cores, {platform.machine()}",
             seconds=time.monotonic() - start,
         )
@@ -213,17 +175,45 @@ class Serving:
             record.append_to(self.out)
         if self.json:
             print_json({"results": record.results, "device": record.device, "seconds": record.seconds})
-            return
-        rows = [[name, f"{value:.1f}"] for name, value in microseconds.items()]
-        print_table(f"In one process, median of {self.rounds} rounds", ["policy", "µs per action"], rows)
-        rows = [
-            [name, clients, *(f"{times[p]:.2f}" for p in ("p50", "p95", "p99")), f"{times['answers_per_second']:.0f}"]
-            for name, loads in http.items()
-            for clients, times in loads.items()
-        ]
-        print_table("Over HTTP", ["body", "clients", "p50, ms", "p95, ms", "p99, ms", "responses/s"], rows)
+        elif self.soak:
+            print_table("Constant load", ["", "value"], [[name, str(value)] for name, value in results["soak"].items()])
+        else:
+            self.print_tables(results)
         if load > 0.5:
             print_message(f"Other processes were running (load average {load:.1f}): do not use these numbers.")
+
+    def measure_soak(self, policy: Policy, observations: Observations) -> dict[str, Any]:
+        """Return the results of the constant load."""
+        return {"soak": soak(policy, observations, self.soak, self.rate, hostile=self.hostile)}
+
+    def measure(self, policy: Policy, observations: Observations) -> dict[str, Any]:
+        """Return the results in one process and over HTTP."""
+        with tempfile.TemporaryDirectory() as name, bars() as show:
+            policies = load_policies(policy, Path(name))
+            microseconds = measure_in_process(
+                policies, observations, self.rounds, lambda done, total: show.update("in one process", done, total)
+            )
+            servers = measure_http(
+                policy,
+                observations,
+                self.turns,
+                self.seconds,
+                lambda done, total: show.update("over HTTP", done, total),
+            )
+        return {"microseconds": microseconds, "servers": servers}
+
+    def print_tables(self, results: dict[str, Any]) -> None:
+        """Print the two tables."""
+        rows = [[name, f"{value:.1f}"] for name, value in results["microseconds"].items()]
+        print_table(f"In one process, median of {self.rounds} rounds", ["policy", "µs per action"], rows)
+        names = {"p50": "p50, ms", "p99": "p99, ms", "max": "max, ms", "per_second": "responses/s"}
+        rows = [
+            [server, kind, clients, *(f"{load[name]:.2f}" if name in load else "refused" for name in names)]
+            for server, kinds in results["servers"].items()
+            for kind, loads in kinds.items()
+            for clients, load in loads.items()
+        ]
+        print_table("Over HTTP", ["server", "body", "clients", *names.values()], rows)
 
 
 if __name__ == "__main__":

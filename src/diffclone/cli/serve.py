@@ -1,12 +1,10 @@
 """The `serve` command."""
 
-import asyncio
 import os
 from dataclasses import dataclass
 
 from diffclone.cli.arguments import RunFolder
 from diffclone.cli.console import print_message
-from diffclone.deploy.server import Server, serve
 from diffclone.training.runs import Run
 
 
@@ -24,14 +22,21 @@ class Serve:
     token: str | None = None
     """Token that clients must send as `Authorization: Bearer TOKEN`. By default $DIFFCLONE_TOKEN, which does not appear
     in lists of processes."""
+    allow_host: tuple[str, ...] = ()
+    """Names under which clients may reach the server, beside IP addresses, localhost and --host; * for any."""
+    allow_origin: tuple[str, ...] = ()
+    """Web pages that may use the server, e.g. https://example.org; * for any."""
 
     def run(self) -> None:
-        """Serve the policy until Ctrl-C."""
+        """Serve the policy until Ctrl-C or SIGTERM."""
+        from diffclone.deploy.server import Server, serve  # needs packages that not every installation has
+
         policy = Run(self.run_folder).policy()[self.member]
         token = self.token if self.token is not None else os.environ.get("DIFFCLONE_TOKEN")
+        server = Server(policy, token=token, allow_hosts=self.allow_host, allow_origins=self.allow_origin)
         host = f"[{self.host}]" if ":" in self.host else self.host
 
         def on_start(port: int) -> None:
             print_message(f"{policy!r} serves http://{host}:{port}/act. Press Ctrl-C to stop.")
 
-        asyncio.run(serve(Server(policy, token=token), self.host, self.port, on_start))
+        serve(server, self.host, self.port, on_start)

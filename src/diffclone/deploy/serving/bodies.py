@@ -1,0 +1,130 @@
+"""Bodies of requests and responses: observations in, actions and scores out, as JSON or npy. Nothing is executed."""
+
+import io
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from diffclone.deploy.runtime import read_array
+
+JSON, NPY = "application/json", "application/x-npy"
+MAX_ROWS = 4096
+"""Most observations in one request."""
+MAX_BODY_BYTES = {JSON: 2**20, NPY: 4 * 2**20}
+"""Decoding JSON stops all other threads (about 20 ms per MiB), so its limit is lower."""
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Scores: TypeAlias = Mapping[str, npt.NDArray[Any]]
+"""One value per row for each score. The score `both` of the mapping `alarm` has the name alarm.both."""
+
+
+class RequestError(Exception):
+    """A request that is answered with an error status and one line."""
+
+    def __init__(self, status: HTTPStatus, message: str):
+        super().__init__(message)
+        self.status = status
+
+
+def to_json(value: Any) -> bytes:
+    """Encode as one line of ASCII."""
+    return json.dumps(value, allow_nan=False).encode()
+
+
+def decode_observation(content_type: str, body: bytes, size: int) -> Floats:
+    """Return a finite observation (size) or batch (rows, size)."""
+    array = _from_json(body, size) if content_type == JSON else _from_npy(body)
+    if array.dtype.kind not in "iuf" or array.ndim not in (1, 2) or array.shape[-1] != size or not array.size:
+        raise RequestError(
+            HTTPStatus.BAD_REQUEST,
+            f"the observation is {array.shape} of {array.dtype}; expected numbers, ({size}) or (rows, {size}).",
+        )
+    if array.ndim == 2 and len(array) > MAX_ROWS:
+        raise too_many_rows(f"{len(array)} rows")
+    with np.errstate(over="ignore"):
+        obs = array.astype(np.float32)
+    if not np.isfinite(obs).all():
+        raise RequestError(HTTPStatus.BAD_REQUEST, "the observation contains NaN or infinity.")
+    return obs
+
+
+def too_many_rows(found: str) -> RequestError:
+    """Return the error of a request that exceeds `MAX_ROWS`."""
+    return RequestError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the request has {found}; at most {MAX_ROWS} are allowed. Send several."
+    )
+
+
+def _from_json(body: bytes, size: int) -> npt.NDArray[Any]:
+    """Decode {"observation": […]}: a list of numbers or a list of rows."""
+    # Counting is much faster than decoding: a body with far too many rows costs nothing.
+    if body.count(b"[") > MAX_ROWS + 1 or body.count(b",") >= MAX_ROWS * size:
+        raise too_many_rows(f"more than {MAX_ROWS} rows")
+    with suppress(ValueError, TypeError, KeyError, RecursionError, OverflowError):
+        values: Any = json.loads(body)["observation"]
+        rows: Any = values if values and isinstance(values[0], list) else [values]
+        # NumPy would convert strings to numbers, and allocate the longest string's size for each of them.
+        if all(isinstance(row, list) and set(map(type, row)) <= {int, float} for row in rows):
+            return np.asarray(values, np.float64)
+    raise RequestError(HTTPStatus.BAD_REQUEST, 'the body must be JSON: {"observation": [numbers]}, or rows of numbers.')
+
+
+def _from_npy(body: bytes) -> npt.NDArray[Any]:
+    """Decode an npy file."""
+    try:
+        return read_array(io.BytesIO(body), len(body))
+    except (ValueError, OverflowError) as error:
+        raise RequestError(HTTPStatus.BAD_REQUEST, f"the body must be an npy file ({str(error)[:200]}).") from None
+
+
+def encode_action(content_type: str, action: Floats, scores: Scores | None) -> bytes:
+    """Encode the action of one observation (size) or of a batch (rows, size) with its scores.
+
+    Scores in an npy body are a second npy file after the first: a record per row, with one field per score.
+    """
+    if content_type == JSON:
+        monitor = {} if scores is None else {"monitor": _nest(scores, single=action.ndim == 1)}
+        return to_json({"action": action.tolist(), **monitor})
+    np.save(file := io.BytesIO(), action, allow_pickle=False)
+    if scores is not None:
+        dtype = [(name, values.dtype, values.shape[1:]) for name, values in scores.items()]
+        records = np.empty(1 if action.ndim == 1 else len(action), dtype)
+        for name, values in scores.items():
+            records[name] = values
+        np.save(file, records[0] if action.ndim == 1 else records, allow_pickle=False)
+    return file.getvalue()
+
+
+def _nest(scores: Scores, *, single: bool) -> dict[str, Any]:
+    """Return the scores as JSON values: alarm.both becomes {"alarm": {"both": …}}, NaN becomes null."""
+    nested: dict[str, Any] = {}
+    none: Any = None
+    for name, values in scores.items():
+        *folders, last = name.split(".")
+        inside = nested
+        for folder in folders:
+            inside = inside.setdefault(folder, {})
+        finite = values if np.isfinite(values).all() else np.where(np.isfinite(values), values.astype(object), none)
+        inside[last] = finite.tolist()[0] if single else finite.tolist()
+    return nested
+
+
+def flatten_scores(scores: Mapping[str, Any], rows: int, prefix: str = "") -> dict[str, npt.NDArray[Any]]:
+    """Return a monitor's result as one array per score. Scores that are None are left out."""
+    flat: dict[str, npt.NDArray[Any]] = {}
+    for name, value in scores.items():
+        if isinstance(value, Mapping):
+            flat |= flatten_scores(value, rows, f"{prefix}{name}.")
+        elif value is not None:
+            flat[prefix + name] = array = np.asarray(value)
+            if array.dtype.kind not in "biuf" or array.shape[:1] != (rows,):
+                raise TypeError(
+                    f"the monitor returned {prefix}{name} as {array.shape} of {array.dtype}; "
+                    f"expected one number or boolean for each of the {rows} rows."
+                )
+    return flat
