@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -24,12 +24,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from diffclone.errors import InvalidSettings
 from diffclone.tasks import Task
 from diffclone.tasks.batch import START_SEEDS, BatchEnv, Doubles
-from diffclone.tasks.experts import OBS_LIMIT
+from diffclone.tasks.experts import OBS_LIMIT, read_weights
 from scripts.play import play
+from scripts.stacked import StackedMLP
 
 LOG_STD_RANGE = (-5.0, 2.0)
+START_ALPHA = 0.02
+"""α at the start of a training that continues from a file."""
 
 
 @final
@@ -66,7 +70,9 @@ class SACOptions:
     capacity: int = 1_000_000
     """Number of steps in each replay buffer."""
     warmup: int = 10_000
-    """Number of steps of each member with random actions before the first update."""
+    """Number of steps of each member before the first update, with random actions or those of the file."""
+    critic_updates: int = 5_000
+    """Number of updates in which only the critics are trained, if the policy was read from a file."""
     evaluate_every: int = 60_000
     """Number of steps of each member between evaluations."""
     episodes: int = 10
@@ -91,29 +97,6 @@ class SACReport:
     returns: list[float]
     """Mean return of each member's mean action, on validation starts."""
     alpha: list[float]
-
-
-@final
-class StackedMLP(nn.Module):
-    """Independent networks with leading axes `lead`: linear layers with ELU, and layer norm before it if `norm`."""
-
-    def __init__(self, lead: tuple[int, ...], sizes: tuple[int, ...], *, norm: bool):
-        super().__init__()
-        self.norm = norm
-        self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
-        for fan_in, fan_out in pairwise(sizes):
-            bound = 1 / math.sqrt(fan_in)
-            self.weights.append(nn.Parameter(torch.empty(*lead, fan_in, fan_out).uniform_(-bound, bound)))
-            self.biases.append(nn.Parameter(torch.empty(*lead, 1, fan_out).uniform_(-bound, bound)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Apply each network to its own rows, (…, rows, features)."""
-        last = len(self.weights) - 1
-        for k, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            x = x @ weight + bias
-            if k < last:
-                x = functional.elu(functional.layer_norm(x, x.shape[-1:]) if self.norm else x)
-        return x
 
 
 def quantile_loss(targets: Tensor, quantiles: Tensor) -> Tensor:
@@ -145,6 +128,25 @@ class Learner:
         on_gpu = device.type == "cuda"
         self.optimisers = [torch.optim.Adam(p, options.lr, fused=on_gpu, capturable=on_gpu) for p in self.parameters]
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.critics_only = 0
+        """Number of updates left in which only the critics are trained."""
+
+    @torch.no_grad()
+    def load(self, path: Path, critic_updates: int) -> None:
+        """Read an expert's file into the policies of all members. It has no critics: they are trained first."""
+        read, (_, act_size) = read_weights(path), self.sizes
+        if not read.squash or (read.obs_mean != 0).any() or (read.obs_std != 1).any():
+            raise InvalidSettings(f"{path} was not trained by SAC; SAC cannot start from it.")
+        sizes = [tuple(weight.shape[1:]) for weight in self.policy.weights]
+        sizes[-1] = (sizes[-1][0], act_size)  # the file is without log σ
+        if (found := [weight.shape for weight, _ in read.layers]) != sizes:
+            raise InvalidSettings(f"{path} has layers of {found}; the options need {sizes}.")
+        for k, (weight, bias) in enumerate(read.layers):
+            self.policy.weights[k].zero_()[:, :, : weight.shape[1]] = torch.tensor(weight)
+            self.policy.biases[k][:, :, : len(bias)] = torch.tensor(bias)
+        self.policy.biases[-1][:, :, act_size:] = torch.tensor(read.act_std).log()
+        self.log_alpha.fill_(math.log(START_ALPHA))
+        self.critics_only = critic_updates
 
     def distribution(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return μ(s) and log σ(s)."""
@@ -181,6 +183,9 @@ class Learner:
 
     def run_updates(self) -> None:
         """Do the updates of a round."""
+        if self.critics_only > 0:
+            self.critics_only -= self.options.updates
+            self.graph = None if self.critics_only <= 0 else self.graph
         if self.graph is not None:
             self.graph.replay()
             return
@@ -207,13 +212,15 @@ class Learner:
             targets = reward + options.gamma * (1 - end) * (z - (alpha * next_log)[..., None])
         error = quantile_loss(targets[:, None], self.quantiles(self.critic, obs, act))
         self._step(1, error.mean((1, 2)).sum())  # a sum over members keeps them independent
+        with torch.no_grad():
+            for slow, fast in zip(self.averaged.parameters(), self.critic.parameters(), strict=True):
+                slow.lerp_(fast, options.average)
+        if self.critics_only > 0:
+            return
         new_act, log = self.draw(obs)
         value = self.quantiles(self.critic, obs, new_act).mean((1, 3))
         self._step(0, (alpha * log - value).mean(1).sum())
         self._step(2, -(self.log_alpha * (log.detach().mean(1) - act_size)).sum())
-        with torch.no_grad():
-            for slow, fast in zip(self.averaged.parameters(), self.critic.parameters(), strict=True):
-                slow.lerp_(fast, options.average)
 
     def _step(self, part: int, loss: Tensor) -> None:
         parameters = self.parameters[part]
@@ -238,13 +245,15 @@ class Learner:
 
 
 def train(
-    task: Task, options: SACOptions, *, seed: int = 0, device: str = "cpu"
+    task: Task, options: SACOptions, *, seed: int = 0, device: str = "cpu", weights: Path | None = None
 ) -> Iterator[tuple[SACReport, Learner]]:
-    """Train, and yield a report and the learner after each evaluation."""
+    """Train, and yield a report and the learner after each evaluation; `weights` is an expert's file to start from."""
     torch.manual_seed(seed)
     if device.startswith("cuda"):
         torch.set_float32_matmul_precision("high")
     learner = Learner(options, task.obs_size, task.act_size, torch.device(device))
+    if weights is not None:
+        learner.load(weights, options.critic_updates)
     env = task.make(options.members * options.rows, **options.options)
     try:
         yield from _run(env, task, learner, np.random.default_rng([START_SEEDS["training"], seed]))
@@ -259,8 +268,8 @@ def _run(env: BatchEnv, task: Task, learner: Learner, rng: np.random.Generator) 
     obs, length = env.observe(rows).reshape(*shape, -1), np.zeros(env.count, dtype=np.int64)
     steps = updates = evaluated = 0
     while steps < options.steps:
-        warm = steps >= options.warmup
-        act = learner.act(obs, sample=True) if warm else rng.uniform(-1, 1, (*shape, task.act_size))
+        warm, random = steps >= options.warmup, steps < options.warmup and learner.critics_only <= 0
+        act = rng.uniform(-1, 1, (*shape, task.act_size)) if random else learner.act(obs, sample=True)
         if warm:
             learner.run_updates()  # on a GPU this returns at once
             updates += options.updates

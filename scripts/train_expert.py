@@ -120,7 +120,7 @@ class TrainExpert:
     snapshots: tuple[float, ...] = ()
     """PPO: success rates in 0 … 1 at which the policy is also written; the training ends after the highest."""
     weights: Path | None = None
-    """PPO: an expert's file to start from."""
+    """An expert's file to start from, trained by the same algorithm."""
     json: bool = False
     """Print JSON at the end."""
 
@@ -155,10 +155,10 @@ class TrainExpert:
 
     def run_sac(self, task: Task) -> dict[str, Any]:
         """Train by SAC; return the last report."""
-        if self.weights is not None or self.snapshots:
-            raise InvalidSettings("--weights and --snapshots belong to PPO; the algorithm is SAC.")
+        if self.snapshots:
+            raise InvalidSettings("--snapshots belongs to PPO; the algorithm is SAC.")
         options = find_sac_options(task.name, self.steps)
-        training = sac.train(task, options, seed=self.seed, device=self.device)
+        training = sac.train(task, options, seed=self.seed, device=self.device, weights=self.weights)
         begun, report, best = time.monotonic(), None, 0.0
         with bars() as show:
             try:

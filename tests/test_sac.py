@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from diffclone.errors import InvalidSettings
-from diffclone.files import read_tensors
+from diffclone.files import read_tensors, write_tensors
 from diffclone.tasks.experts import NetworkExpert
 from home_task import BRIEF, HOME, Home
 from scripts import ppo
@@ -64,6 +64,26 @@ def test_a_saved_member_acts_as_the_learner(tmp_path: Path) -> None:
         next(iter(ppo.train(HOME, replace(BRIEF, widths=(16,)), weights=path)))
 
 
+def test_training_continues_from_a_file(tmp_path: Path) -> None:
+    path, options = tmp_path / "home.safetensors", replace(SMALL, steps=240, evaluate_every=240)
+    list(keep_best(train(HOME, options), path, {}))
+    before = Learner(SMALL, 2, 2, torch.device("cpu"))
+    before.load(path, 8)
+    ((_, same),) = train(HOME, replace(options, critic_updates=10_000), seed=5, weights=path)
+    for member in (0, 1):  # only the critics were trained
+        for name in ("weight.0", "bias.1", "act_std"):
+            torch.testing.assert_close(same.tensors(member)[name], before.tensors(member)[name])
+    ((_, later),) = train(HOME, replace(options, critic_updates=8), seed=5, weights=path)
+    assert not torch.equal(later.tensors(0)["weight.0"], before.tensors(0)["weight.0"])
+    with pytest.raises(InvalidSettings, match="has layers of"):
+        Learner(replace(SMALL, widths=(8,)), 2, 2, torch.device("cpu")).load(path, 8)
+    ppo_file = tmp_path / "ppo.safetensors"
+    ((_, learner), *_) = ppo.train(HOME, replace(BRIEF, steps=1600))
+    write_tensors(ppo_file, learner.tensors(), {})
+    with pytest.raises(InvalidSettings, match="was not trained by SAC"):
+        before.load(ppo_file, 8)
+
+
 def test_a_member_is_trained_on_its_own_steps_alone() -> None:
     def trained(other: float) -> Learner:
         torch.manual_seed(0)
@@ -116,7 +136,7 @@ def test_snapshots_are_written_at_their_success_rates(tmp_path: Path) -> None:
 
 
 def test_options_of_ppo_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="--weights and --snapshots belong to PPO"):
+    with pytest.raises(SystemExit, match="--snapshots belongs to PPO"):
         main(["walker", "--algorithm", "sac", "--snapshots", "0.5", "--out", str(tmp_path / "a.safetensors")])
     with pytest.raises(InvalidSettings, match="no options of SAC for 'maze'; there are for walker"):
         find_sac_options("maze", None)
