@@ -9,6 +9,7 @@ import numpy as np
 
 from diffclone.experiments import PRESETS, paper
 from diffclone.records import Record
+from diffclone.reports.numbers import format_p
 from diffclone.settings import to_dict
 from diffclone.statistics import permutation_p
 from diffclone.tasks import TASKS
@@ -114,8 +115,8 @@ def ablation_table(task: str) -> str:
     for (change, weight), found in rates.items():
         base_rates = rates.get(("base", weight))
         cells = [
-            "–" if change == "BC" else f"{permutation_p(found, cloned):.3f}",
-            "–" if base_rates is None or base_rates is found else f"{permutation_p(found, base_rates):.3f}",
+            "–" if change == "BC" else format_p(permutation_p(found, cloned)),
+            "–" if base_rates is None or base_rates is found else format_p(permutation_p(found, base_rates)),
         ]
         spread = 100 * float(np.std(found, ddof=1))
         lines.append(
@@ -140,9 +141,8 @@ def best_table() -> str:
         ratio = f", ρ = {settings['ratio']:g}" if weights == {"auto"} else ""
         bc = settings["type"] == "bc"
         name = "BC" if bc else f"DBC, κ = {settings['away']:g}, λ = {', '.join(sorted(weights))}{ratio}"
-        p = "–" if bc else f"{permutation_p(record.results['member_success'], cloned[data]):.4f}"
+        p = "–" if bc else format_p(permutation_p(record.results["member_success"], cloned[data]))
         source = "bundled" if data in bundled else "the authors'"
-        lines.append(
-            f"| {task} | {source} | {name} | {format_success(record)} | {p} | {format_printed(record, task)} |"
-        )
+        printed = "–" if data in bundled else format_printed(record, task)  # levels depend on the demonstrations
+        lines.append(f"| {task} | {source} | {name} | {format_success(record)} | {p} | {printed} |")
     return "\n".join(lines)

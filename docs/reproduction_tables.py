@@ -1,4 +1,4 @@
-"""Tables and lists that compare Records of the experiments with the paper.
+"""Claims of the paper with their verdicts, and tables of the experiments beside the printed numbers.
 
 python -m docs.reproduction_tables OUT/records.jsonl    replace docs/records/reproduction.jsonl by the Records of
                                                         `diffclone reproduce --out OUT` that a table or figure uses
@@ -7,30 +7,47 @@ python -m docs.reproduction_tables OUT/records.jsonl    replace docs/records/rep
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from diffclone.experiments import EXPERIMENTS
+from diffclone.experiments.claims import ClaimsTable
+from diffclone.experiments.claims_table import decide_claims
 from diffclone.experiments.compare import compare_experiments
-from diffclone.experiments.results import ResultTable, Verdict
+from diffclone.experiments.results import ResultTable
 from diffclone.records import Record
-from diffclone.reports.summary import (
-    cells_with_verdict,
-    describe_cell,
-    describe_verdicts,
-    list_absent,
-    list_contradictions,
-    verdict_rule,
-)
+from diffclone.reports.claims import claims_markdown, count_verdicts, markdown_notes
+from diffclone.reports.numbers import cell_at, format_number, format_signed
+from diffclone.reports.summary import describe_levels, list_absent, list_contradictions
 from diffclone.reports.text_tables import escape_markdown, to_markdown
 
 RECORDS = Path(__file__).parent / "records"
-FILES = "reproduction*.jsonl"
+TABLE_FILES = ("reproduction*.jsonl", "methods.jsonl")
+CLAIM_FILES = (*TABLE_FILES, "best.jsonl", "paper_recipe*.jsonl", "settings*.jsonl", "study*.jsonl")
+"""Files may be absent: what they would hold then counts as not run."""
+
+
+def read_records(patterns: tuple[str, ...]) -> list[Record]:
+    """Return the Records of all files with these names."""
+    return [record for name in patterns for path in sorted(RECORDS.glob(name)) for record in Record.read_all(path)]
 
 
 @cache
 def load_results() -> tuple[ResultTable, ...]:
     """Return the results of all experiments."""
-    records = [record for path in sorted(RECORDS.glob(FILES)) for record in Record.read_all(path)]
-    return tuple(compare_experiments(list(EXPERIMENTS.values()), records, "ours"))
+    return tuple(compare_experiments(list(EXPERIMENTS.values()), read_records(TABLE_FILES), "ours"))
+
+
+@cache
+def load_claims() -> ClaimsTable:
+    """Return the claims with their verdicts."""
+    return decide_claims(read_records(CLAIM_FILES))
+
+
+def claims_rule() -> str:
+    """Return how verdicts are decided."""
+    return escape_markdown(load_claims().rule)
 
 
 def experiment_table(name: str) -> str:
@@ -42,21 +59,33 @@ def experiment_table(name: str) -> str:
     return f"No table: a figure of {measured} Records." if measured else "Not run."
 
 
-def rule() -> str:
-    """Return how verdicts are computed."""
-    return escape_markdown(verdict_rule(load_results()))
+def main_differences() -> str:
+    """Return DBC minus BC on every task, with our settings."""
+    main, pixels = (next(table for table in load_results() if table.name == name) for name in ("main-table", "pixels"))
+    lines = ["| task | BC | DBC (ours) | difference | seeds |", "|---|---|---|---|---|"]
+    for table in (main, pixels):
+        for column in table.columns:
+            bc, dbc = (cell_at(table, row, column) for row in ("BC", "DBC (ours)"))
+            if bc is None or dbc is None or bc.ours is None or dbc.ours is None:
+                continue
+            means = [format_number(cell.ours.mean, cell.unit) for cell in (bc, dbc) if cell.ours]
+            by = format_signed(dbc.ours.mean - bc.ours.mean, bc.unit)
+            lines.append(f"| {column} | {' | '.join(means)} | {by} | {bc.ours.seeds}, {dbc.ours.seeds} |")
+    return "\n".join(lines)
 
 
-def summary() -> str:
-    """Return how many cells have which verdict."""
-    return describe_verdicts(load_results())
-
-
-def verdict_list(verdict: Verdict) -> str:
-    """List the cells with a verdict."""
-    return markdown_list(
-        [f"{table.title}: {describe_cell(cell)}" for table, cell in cells_with_verdict(load_results(), verdict)]
-    )
+def loss_table() -> str:
+    """Return both losses of each policy at the beginning and at the end of training."""
+    lines = ["| minimised | L_BC, first | L_BC, last | L_DM, first | L_DM, last | seeds |", "|---|---|---|---|---|---|"]
+    minimised = {"BC": "L_BC", "DM": "L_DM", "DBC": "both"}
+    table = next(table for table in load_results() if table.name == "loss-curves")
+    for record in table.measured["curves"]:
+        results: Any = record.results
+        values = [
+            f"{np.mean(losses[k]):.3g}" for losses in (results["losses"][n] for n in ("L_BC", "L_DM")) for k in (0, -1)
+        ]
+        lines.append(f"| {minimised[results['label']]} | {' | '.join(values)} | {len(record.members)} |")
+    return "\n".join(line.replace("L_", "L\\_") for line in lines)
 
 
 def missing_list() -> str:
@@ -108,11 +137,14 @@ def select_used(records: list[Record]) -> list[Record]:
 
 
 BLOCKS = {
-    "reproduction-rule": rule,
-    "reproduction-summary": summary,
-    "reproduction-agrees": lambda: verdict_list("agrees"),
-    "reproduction-better": lambda: verdict_list("better"),
-    "reproduction-short": lambda: verdict_list("short"),
+    "claims": lambda: claims_markdown(load_claims()).rstrip("\n"),
+    "claims-run": lambda: claims_markdown(load_claims(), run_only=True).rstrip("\n"),
+    "claims-summary": lambda: count_verdicts(load_claims()),
+    "claims-rule": claims_rule,
+    "claims-notes": lambda: markdown_notes(load_claims()),
+    "reproduction-levels": lambda: describe_levels(load_results()),
+    "reproduction-differences": main_differences,
+    "reproduction-losses": loss_table,
     "reproduction-missing": missing_list,
     "reproduction-contradictions": contradictions_list,
     "reproduction-energy": energy_choice,

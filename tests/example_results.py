@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from diffclone.experiments.results import ComparedCell, MeasuredValue, PrintedValue, ResultTable, Verdict
+from diffclone.experiments.results import ComparedCell, MeasuredValue, PrintedValue, ResultTable, Status
 from diffclone.records import Record
 
 METHODS = ("BC", "Implicit BC", "Diffusion Policy", "DBC")
@@ -36,24 +36,23 @@ def cell(
     printed: float | None = None,
     *,
     unit: str = "success",
-    verdict: Verdict | None = None,
+    status: Status | None = None,
     reason: str | None = None,
     note: str | None = None,
     quick: bool = False,
     number: int = 0,
 ) -> ComparedCell:
-    """Return a cell with an interval of ±10 %; unless it is given, the verdict follows from the means."""
+    """Return a cell with an interval of ±10 %; unless it is given, numbers with a printed one are compared."""
     value = None
     if mean is not None:
         value = MeasuredValue(
             mean, 0.9 * mean, 1.1 * mean, 5, 100, record("evaluation", quick=quick, number=number, task=column)
         )
     by = None if mean is None or printed is None else mean - printed
-    if verdict is None:
-        near = by is not None and abs(by) < 2
-        verdict = "not printed" if by is None else "agrees" if near else "better" if by > 0 else "short"
+    if status is None:
+        status = "not printed" if by is None else "compared"
     shown = None if printed is None else PrintedValue(printed, 2.5, 3, note)
-    return ComparedCell(row, column, unit, value, shown, verdict, by, reason)
+    return ComparedCell(row, column, unit, value, shown, status, by, reason)
 
 
 def make_table(
@@ -133,7 +132,7 @@ def all_tables(*, quick: bool = False) -> list[ResultTable]:
         for x, column in enumerate(("Maze", "FetchPick", "HandRotate", "AntReach", "Cheetah", "Walker"))
     ]  # fmt: skip
     speeds = [cell(row, "episodes/s", 10.0**k, 5.0, unit="episodes/s") for k, row in enumerate(METHODS)]
-    speeds += [cell(row, "ms", 10.0**-k, unit="ms", verdict="not comparable") for k, row in enumerate(METHODS)]
+    speeds += [cell(row, "ms", 10.0**-k, unit="ms", status="not comparable") for k, row in enumerate(METHODS)]
     drops = [cell(row, "drop from 1 to 2", 27.0, 26.1, unit="drop") for row in METHODS]
     errors = [cell("diffusion model", f"{level:g}", 0.02 + level, 0.0213, unit="mse") for level in levels]
     rebuilt = tuple(

@@ -91,7 +91,7 @@ def test_a_recipe_row() -> None:
     row = row_of(MAZE, recipe_record(0.95), recipe_record(0.6, "bc"))
     assert (row.verdict, row.seeds, row.starts) == ("reproduced", 12, STARTS)
     assert row.compared == "DBC (paper) − BC (paper)"
-    assert "the authors’ demonstrations" in row.on
+    assert "the authors' demonstrations" in row.on
     assert row.difference is not None
     assert row.difference == pytest.approx(35, abs=5)
     assert row.interval is not None

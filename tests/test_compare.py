@@ -1,5 +1,5 @@
 import dataclasses
-import math
+from pathlib import Path
 
 import pytest
 
@@ -8,14 +8,16 @@ from diffclone.experiments.compare import (
     combine,
     compare_experiments,
     compare_value,
-    compute_verdict,
-    printed_half_width,
+    name_row,
     read_value,
+    uses_authors_data,
 )
+from diffclone.experiments.paper import paper
 from diffclone.experiments.record_index import RecordIndex, identify_measurement
 from diffclone.experiments.results import MeasuredValue, PrintedValue
 from diffclone.experiments.specification import Experiment, Measurement, RunOptions, TableCell, Variant
 from diffclone.records import Record
+from diffclone.tasks import TASKS
 from example_experiments import BC, TINY, evaluation_of
 
 
@@ -23,37 +25,50 @@ def value(mean: float, half: float, *, quick: bool = False) -> MeasuredValue:
     return MeasuredValue(mean, mean - half, mean + half, 5, 100, evaluation_of(BC, RunOptions(quick=quick)))
 
 
-def test_verdicts() -> None:
+def test_levels_are_compared_on_the_authors_demonstrations_only() -> None:
     printed = PrintedValue(95.4, 1.7, 3)
-    assert printed_half_width(printed) == pytest.approx(4.302652729696142 * 1.7 / math.sqrt(3))  # 4.223
-    # √(1.2² + 4.223²) = 4.390
-    assert compute_verdict(value(91.1, 1.2), printed, "success") == "agrees"
-    assert compute_verdict(value(90.9, 1.2), printed, "success") == "short"
-    assert compute_verdict(value(99.9, 1.2), printed, "success") == "better"
-    assert compute_verdict(value(0.03, 0.001), PrintedValue(0.02, None, None), "mse") == "short"
-    assert compute_verdict(value(0.01, 0.001), PrintedValue(0.02, None, None), "mse") == "better"
-    assert compute_verdict(value(0.0205, 0.001), PrintedValue(0.02, None, None), "mse") == "agrees"
-    assert compute_verdict(value(20.0, 1.0), PrintedValue(26.1, None, None), "drop") == "better"
+    theirs = compare_value("r", "c", "success", value(99.9, 1.2), printed, None, authors=True)
+    assert (theirs.status, theirs.by) == ("compared", pytest.approx(4.5))
+    ours = compare_value("r", "c", "success", value(99.9, 1.2), printed, None, authors=False)
+    assert (ours.status, ours.by) == ("other demonstrations", None)
+    assert not uses_authors_data("maze", {})
+    assert not uses_authors_data("fetch-pick", {})
+
+
+def test_the_authors_file_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "maze.npz"
+    demos = TASKS["spiral"].demonstrations().take([0])
+    demos.save(path)
+    assert not uses_authors_data("maze", {"maze": str(path)})
+    monkeypatch.setitem(paper()["authors"], "maze", demos.fingerprint)
+    assert uses_authors_data("maze", {"maze": str(path)})
 
 
 def test_results_that_are_not_comparable() -> None:
     printed = PrintedValue(95.4, 1.7, 3)
-    good = compare_value("r", "c", "success", value(99.9, 1.2), printed, None)
-    assert (good.verdict, good.by) == ("better", pytest.approx(4.5))
-    quick = compare_value("r", "c", "success", value(99.9, 1.2, quick=True), printed, None)
-    assert (quick.verdict, quick.by) == ("not comparable", None)
-    assert compare_value("r", "c", "episodes/s", value(9.0, 0.0), printed, None).verdict == "not comparable"
-    assert compare_value("r", "c", "success", value(9.0, 0.0), None, None).verdict == "not printed"
-    assert compare_value("r", "c", "success", None, printed, None).verdict == "not run"
-    failed = compare_value("r", "c", "success", None, printed, "no such package")
-    assert (failed.verdict, failed.reason) == ("failed", "no such package")
-    # A ratio is a property of the demonstrations, and the bundled ones are not the paper's.
-    ratio = value(0.33, 0.01)
-    assert compare_value("r", "c", "ratio", ratio, PrintedValue(0.331, None, None), None).verdict == "not comparable"
-    theirs = dataclasses.replace(
-        ratio, record=dataclasses.replace(ratio.record, data={"fingerprint": "of another file"})
-    )
-    assert compare_value("r", "c", "ratio", theirs, PrintedValue(0.331, None, None), None).verdict == "agrees"
+
+    def status(unit: str, ours: MeasuredValue | None, shown: PrintedValue | None, reason: str | None = None) -> str:
+        return compare_value("r", "c", unit, ours, shown, reason, authors=True).status
+
+    assert status("success", value(99.9, 1.2, quick=True), printed) == "not comparable"
+    assert status("episodes/s", value(9.0, 0.0), printed) == "not comparable"
+    assert status("times", value(9.0, 0.0), printed) == "not comparable"
+    assert status("mse", value(0.02, 0.0), printed) == "not comparable"
+    assert status("success", value(9.0, 0.0), None) == "not printed"
+    assert status("success", None, printed) == "not run"
+    failed = compare_value("r", "c", "success", None, printed, "no such package", authors=True)
+    assert (failed.status, failed.reason) == ("failed", "no such package")
+
+
+def test_rows_say_whose_dbc_they_are() -> None:
+    assert name_row("DBC", "ours") == "DBC (ours)"
+    assert name_row("DBC over Implicit BC", "paper") == "DBC (paper) over Implicit BC"
+    assert name_row("BC", "ours") == "BC"
+
+
+def test_old_intervals_of_constant_outcomes_are_over_seeds() -> None:
+    record = evaluation_of(BC, RunOptions(), results={"success_rate": 1.0, "success_interval": [0.963, 1.0]})
+    assert read_value(record, "success").low == pytest.approx(100 * 0.025 ** (1 / 5))
 
 
 def test_derived_numbers() -> None:
@@ -72,15 +87,15 @@ def test_the_drop_is_computed_from_both_ends() -> None:
     ]
     (table,) = compare_experiments([experiment], records)
     drops = [cell for cell in table.cells if cell.column == "drop from 1 to 2"]
-    assert [cell.row for cell in drops] == ["BC", "Implicit BC", "Diffusion Policy", "DBC"]
+    assert [cell.row for cell in drops] == ["BC", "Implicit BC", "Diffusion Policy", "DBC (ours)"]
     for cell in drops:
         assert cell.ours is not None
         assert cell.ours.mean == pytest.approx(25.0)
     assert [cell.printed.mean for cell in drops if cell.printed] == [27.0, 71.6, 35.3, 26.1]
     (empty,) = compare_experiments([experiment], [])
-    assert {cell.verdict for cell in empty.cells} == {"not run"}
+    assert {cell.status for cell in empty.cells} == {"not run"}
     (half,) = compare_experiments([experiment], records[: len(records) // 4 - 1])  # BC without the last cell
-    assert {cell.verdict for cell in half.cells if cell.column == "drop from 1 to 2"} == {"not run"}
+    assert {cell.status for cell in half.cells if cell.column == "drop from 1 to 2"} == {"not run"}
     nothing = [evaluation_of(cell, options, results={"success_rate": 0.0}) for cell in experiment.cells]
     (lost,) = compare_experiments([experiment], nothing)
     reasons = {cell.reason for cell in lost.cells if cell.column == "drop from 1 to 2"}
@@ -112,7 +127,7 @@ def test_success_is_in_percent_and_returns_are_raw() -> None:
     assert (success.unit, success.ours.mean, success.ours.low) == ("success", 50.0, pytest.approx(40.0))
     assert returns.ours is not None
     assert (returns.unit, returns.ours.mean, returns.ours.episodes) == ("return", 100.0, 30)
-    assert returns.verdict == "short"
+    assert returns.status == "other demonstrations"
 
 
 def test_errors_have_an_interval_over_seeds() -> None:

@@ -39,7 +39,7 @@ def test_a_failure_is_recorded_and_other_jobs_run(tmp_path: Path, monkeypatch: p
     made = run_all(plan([TINY], options, []), options, tmp_path)
     assert sorted(record.kind for record in made) == ["evaluation", "failure", "training", "training"]
     (table,) = compare_experiments([TINY], made)
-    assert [cell.verdict for cell in table.cells] == ["failed", "not printed"]
+    assert [cell.status for cell in table.cells] == ["failed", "not printed"]
     assert table.cells[0].reason == "a package is missing."
 
     monkeypatch.setattr(execute, "evaluate", evaluate)
@@ -48,7 +48,7 @@ def test_a_failure_is_recorded_and_other_jobs_run(tmp_path: Path, monkeypatch: p
     more = run_all(again, options, tmp_path)
     assert [record.kind for record in more] == ["evaluation"], "the training is not repeated"
     (table,) = compare_experiments([TINY], [*made, *more])
-    assert [cell.verdict for cell in table.cells] == ["not printed", "not printed"]
+    assert [cell.status for cell in table.cells] == ["not printed", "not printed"]
 
 
 def test_a_failed_training_fails_its_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_a_failed_training_fails_its_evaluations(tmp_path: Path, monkeypatch: py
     reasons = {record.results["reason"] for record in made if record.kind == "failure"}
     assert reasons == {"training: RuntimeError: out of memory"}
     (table,) = compare_experiments([EXPERIMENTS["manifold"]], made)
-    assert [cell.verdict for cell in table.cells] == ["failed"] * 3
+    assert [cell.status for cell in table.cells] == ["failed"] * 3
     assert [r.results["label"] for r in table.measured["trajectories"]] == ["expert"], "it needs no training"
 
 

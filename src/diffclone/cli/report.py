@@ -11,6 +11,7 @@ from diffclone.cli.console import print_message
 from diffclone.cli.reproduce import parse_files
 from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage
 from diffclone.experiments import EXPERIMENTS
+from diffclone.experiments.claims_table import decide_claims
 from diffclone.experiments.compare import compare_experiments
 from diffclone.experiments.specification import SettingsSource
 from diffclone.files import create_path, refuse_existing
@@ -24,7 +25,7 @@ MAX_VIDEO_BYTES = 3_000_000
 
 @dataclass(frozen=True)
 class Report:
-    """Write the experiments next to the paper's printed numbers: one page, and its tables and figures as files."""
+    """Write the paper's claims with their verdicts, then its experiments beside the printed numbers, as one page."""
 
     records: Annotated[tuple[Path, ...], tyro.conf.arg(metavar="FILE…")] = (Path("reproduction/records.jsonl"),)
     """Files of Records, written by `diffclone reproduce`."""
@@ -46,8 +47,9 @@ class Report:
 
         videos = [] if self.videos is None else read_videos(self.videos)
         records = [record for path in self.records for record in Record.read_all(path)]
-        tables = compare_experiments(list(EXPERIMENTS.values()), records, self.source, parse_files(self.data))
-        write_all(self.out, build_report(tables, videos=videos))
+        files = parse_files(self.data)
+        tables = compare_experiments(list(EXPERIMENTS.values()), records, self.source, files)
+        write_all(self.out, build_report(tables, decide_claims(records, files=files), videos=videos))
         print_message(f"wrote {self.out / 'index.html'}")
 
 

@@ -20,7 +20,7 @@ from diffclone.experiments.specification import RunOptions, SettingsSource
 from diffclone.experiments.workers import Callbacks
 from diffclone.fit import choose_device
 from diffclone.records import Record
-from diffclone.reports.numbers import MISSING, format_count, format_estimate, format_printed, format_verdict
+from diffclone.reports.numbers import MISSING, format_count, format_estimate, format_printed, format_status
 from diffclone.tasks import TASKS
 from diffclone.training import Precision
 
@@ -153,12 +153,12 @@ def print_results(table: ResultTable) -> None:
             format_estimate(cell.ours, cell.unit),
             MISSING if cell.ours is None else format_count(cell.ours),
             format_printed(cell.printed, cell.unit),
-            format_verdict(cell) + (f": {cell.reason}" if cell.reason else ""),
+            format_status(cell) + (f": {cell.reason}" if cell.reason else ""),
         ]
         for cell in table.cells
     ]
     if rows:
-        columns = ["", "", "unit", "ours (95 %)", "seeds × episodes", "the paper", "verdict"]
+        columns = ["", "", "unit", "ours (95 %)", "seeds × episodes", "the paper", "levels"]
         mark = " (quick: says nothing about the methods)" if table.quick else ""
         print_table(f"{table.title}{mark}", columns, rows)
     if table.measured:

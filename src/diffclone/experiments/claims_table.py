@@ -21,12 +21,9 @@ from diffclone.experiments.claims import (
     MeasuredRatio,
 )
 from diffclone.experiments.evidence import NOT_RUN, QUICK, RECIPE_KINDS, CellFinder, FoundCell, RecipeKind
-from diffclone.experiments.paper import paper
 from diffclone.experiments.verdicts import RULE, Decision, Evidence, decide_all
 from diffclone.records import Record
 from diffclone.statistics import Estimate, Table, estimate_contrast
-from diffclone.tasks import TASKS
-from diffclone.tasks.experts import EXPERT_RECORDS
 
 MOST_NAMED = 2
 """Missing cells that a row names."""
@@ -93,11 +90,13 @@ def collect_kind(claim: Claim, test: ClaimTest, finder: CellFinder, kind: Recipe
     relative = 100 / cells[-1].mean if test.margin and test.unit == "percent" and cells[-1].mean else 1.0
     estimates = [estimate(contrast, relative) for contrast in found] if complete else []
     means = [sum(w * (cell.mean or 0.0) for w, cell in contrast) * relative for contrast in found]
+    authors = bool(test.contrasts[0][0][1].recipe) and kind.authors
+    expert = finder.expert_score(test.task, test.setting, authors=authors)
     evidence = Evidence(
         claim.comparison,
         tuple(one for one, _ in estimates),
-        find_margin(test, kind),
-        find_headroom(test, kind, found[0]),
+        find_margin(test, expert),
+        find_headroom(test, expert, found[0]),
         describe_problem(named),
         missing=missing,
     )
@@ -111,7 +110,7 @@ def describe_problem(cells: Sequence[tuple[str, FoundCell]]) -> str | None:
     missing = list(dict.fromkeys(name for name, cell in cells if cell.problem == NOT_RUN))
     if missing:
         more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
-        return f"{', '.join(missing[:MOST_NAMED])}{more}"
+        return f"{'; '.join(missing[:MOST_NAMED])}{more}"
     return "; ".join(dict.fromkeys(cell.problem for _, cell in cells if cell.problem)) or None
 
 
@@ -127,25 +126,17 @@ def estimate(contrast: Sequence[tuple[float, FoundCell]], scale: float) -> tuple
     return estimate_contrast(tables, [scale * w for w, _ in contrast], paired=paired), starts
 
 
-def find_margin(test: ClaimTest, kind: RecipeKind) -> float:
+def find_margin(test: ClaimTest, expert: float) -> float:
     """Return δ in the unit of the test."""
     if test.margin is not None:
         return test.margin
-    return RETURN_MARGIN * abs(expert_score(test, kind)) if test.unit == "return" else MARGIN[test.unit]
+    return RETURN_MARGIN * abs(expert) if test.unit == "return" else MARGIN[test.unit]
 
 
-def expert_score(test: ClaimTest, kind: RecipeKind) -> float:
-    """Return the expert's success in percent, or its return: of the authors' demonstrations, or of the bundled ones."""
-    if test.contrasts[0][0][1].recipe and kind.authors and test.task in paper()["authors"]:
-        return float(paper()["authors"]["expert"][test.task])
-    results = next(r.results for r in Record.read_all(EXPERT_RECORDS) if r.results["task"] == test.task)
-    return results["mean_return"] if TASKS[test.task].metric == "return" else 100 * results["success_rate"]
-
-
-def find_headroom(test: ClaimTest, kind: RecipeKind, contrast: Sequence[tuple[float, FoundCell]]) -> float | None:
+def find_headroom(test: ClaimTest, expert: float, contrast: Sequence[tuple[float, FoundCell]]) -> float | None:
     """Return the expert's score minus the baseline's, if the claim needs it and the baseline was run."""
     baseline = contrast[-1][1].mean
-    return expert_score(test, kind) - baseline if test.needs_headroom and baseline is not None else None
+    return expert - baseline if test.needs_headroom and baseline is not None else None
 
 
 def claim_row(claim: Claim, test: ClaimTest, given: CollectedTest, decision: Decision) -> ClaimRow:
@@ -158,7 +149,7 @@ def claim_row(claim: Claim, test: ClaimTest, given: CollectedTest, decision: Dec
     shown = test.contrasts[worst or 0]
     on = test.on
     if shown[0][1].recipe and given.records:
-        on += f", {'the authors’' if given.kind.authors else 'bundled'} demonstrations"
+        on += ", the authors' demonstrations" if given.kind.authors else ", bundled demonstrations"
     return ClaimRow(
         claim=claim.claim,
         place=claim.place,

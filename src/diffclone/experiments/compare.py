@@ -1,14 +1,12 @@
-"""Compare our results with the paper's numbers.
+"""Put our results beside the paper's numbers.
 
-    ours       a mean with a 95 % interval of half width h        over seeds and starts (statistics.py)
-    paper's    a mean with a standard deviation σ over 3 seeds:   h′ = t · σ / √3,  t = 4.303 (2 degrees of freedom)
-               no printed deviation: h′ = 0
-    by         = ours − paper's
-    agrees     |by| ≤ √(h² + h′²): the 95 % interval of the difference contains 0
-    better     it does not, and `by` has the desired sign;  short: it has the other sign
+    compared              ours was trained on the demonstrations that the authors released (Maze, Walker):
+                          by = ours − paper's
+    other demonstrations  the level depends on the expert more than on the method, so there is nothing to compare
+    not comparable        shortened runs, times of another machine, and errors that depend on how they are measured
 
-Higher success, return and episodes per second are better; lower error, drop and time are. Not comparable are shortened
-runs, speeds of another machine (episodes per second, milliseconds) and majority ratios of other demonstrations.
+A difference in level is no verdict: claims are tested in claims_table.py. The paper's standard deviations are over
+three seeds.
 
 Numbers derived from two cells a and b. Their intervals are combined as if a and b were independent.
 
@@ -18,27 +16,31 @@ Numbers derived from two cells a and b. Their intervals are combined as if a and
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from diffclone.experiments.paper import PAPER_SEEDS, printed_value
-from diffclone.experiments.record_index import RecordIndex, ResultIdentity, identify_cell, identify_measurement
-from diffclone.experiments.results import ComparedCell, MeasuredValue, PrintedValue, ResultTable, Verdict
+from diffclone.experiments.paper import paper, printed_value
+from diffclone.experiments.record_index import (
+    RecordIndex,
+    ResultIdentity,
+    identify_cell,
+    identify_measurement,
+    read_demonstrations,
+)
+from diffclone.experiments.results import ComparedCell, MeasuredValue, PrintedValue, ResultTable
 from diffclone.experiments.specification import DerivedCell, Experiment, RunOptions, SettingsSource
 from diffclone.records import Record
+from diffclone.statistics import constant_interval
 from diffclone.tasks import TASKS
 
-STUDENT_T = 4.302652729696142
-"""The 97.5 % quantile of Student's t distribution with two degrees of freedom."""
 RESAMPLES = 4000
-LOWER_IS_BETTER = ("mse", "ms", "drop")
-MACHINE_UNITS = ("episodes/s", "ms")
-RULE = (
-    "Agrees: the 95 % interval of the difference, from our interval and the paper's standard deviation over three "
-    "seeds, contains 0."
-)
+MACHINE_UNITS = ("episodes/s", "ms", "times")
+METHOD_DEPENDENT = {"mse": "it depends on how far an action is noised before it is reconstructed"}
+"""Units of numbers that depend on choices which the paper does not print."""
 
 
 def compare_experiments(
@@ -69,18 +71,21 @@ def compare_experiment(
         record, reason = find(lambda options, cell=cell: identify_cell(cell, options))
         unit = "success" if TASKS[cell.variant.task].metric == "success" else "return"
         value = None if record is None else read_value(record, unit)
-        cells.append(compare_value(cell.row, cell.column, unit, value, printed_value(cell.paper_key), reason))
+        authors = uses_authors_data(cell.variant.task, files)
+        printed = printed_value(cell.paper_key)
+        cells.append(compare_value(cell.row, cell.column, unit, value, printed, reason, authors=authors))
     measured: dict[str, list[Record]] = {}
     for entry in experiment.measurements:
         record, reason = find(lambda options, entry=entry: identify_measurement(experiment.name, entry, options))
         measured.setdefault(entry.kind, []).extend([] if record is None else [record])
-        printed = printed_value(entry.paper_key)
+        printed, authors = printed_value(entry.paper_key), uses_authors_data(entry.task_name, files)
         for heading, unit in MEASURED_UNITS.get(entry.kind, {}).items():
             value = None if record is None else read_value(record, unit)
-            cells.append(compare_value(entry.label, heading, unit, value, printed, reason))
+            cells.append(compare_value(entry.label, heading, unit, value, printed, reason, authors=authors))
             printed = None  # the paper prints only the first
     for entry in experiment.derived:
         cells.append(derive_cell(entry, {(cell.row, cell.column): cell for cell in cells}))
+    cells = [replace(cell, row=name_row(cell.row, source)) for cell in cells]
     used = [record for records in measured.values() for record in records]
     used += [cell.ours.record for cell in cells if cell.ours]
     return ResultTable(
@@ -93,44 +98,48 @@ def compare_experiment(
         cells=tuple(cells),
         measured={kind: tuple(records) for kind, records in measured.items()},
         quick=any(record.quick for record in used),
-        settings={**experiment.choices, "rule": RULE},
+        settings=experiment.choices,
     )
 
 
+def name_row(row: str, source: SettingsSource) -> str:
+    """Return the name of a row, which says whose DBC it is."""
+    return re.sub(r"^DBC(?= over |$)", f"DBC ({source})", row)
+
+
 def compare_value(
-    row: str, column: str, unit: str, ours: MeasuredValue | None, printed: PrintedValue | None, reason: str | None
+    row: str,
+    column: str,
+    unit: str,
+    ours: MeasuredValue | None,
+    printed: PrintedValue | None,
+    reason: str | None,
+    *,
+    authors: bool,
 ) -> ComparedCell:
-    """Return a cell with its verdict; `reason` is why the latest attempt failed, if one did."""
+    """Return a cell with its status.
+
+    `reason` is why the latest attempt failed, if one did; `authors` whether the demonstrations are the authors'.
+    """
     if ours is None:
         return ComparedCell(row, column, unit, None, printed, "failed" if reason else "not run", None, reason)
     if printed is None:
         return ComparedCell(row, column, unit, ours, None, "not printed", None)
-    by = ours.mean - printed.mean
     if ours.record.quick:
         return ComparedCell(row, column, unit, ours, printed, "not comparable", None, "a shortened run")
     if unit in MACHINE_UNITS:
-        return ComparedCell(row, column, unit, ours, printed, "not comparable", by, "of another machine")
-    if unit == "ratio" and uses_bundled_data(ours.record):
-        return ComparedCell(row, column, unit, ours, printed, "not comparable", by, "of other demonstrations")
-    return ComparedCell(row, column, unit, ours, printed, compute_verdict(ours, printed, unit), by)
+        return ComparedCell(row, column, unit, ours, printed, "not comparable", None, "of another machine")
+    if unit in METHOD_DEPENDENT:
+        return ComparedCell(row, column, unit, ours, printed, "not comparable", None, METHOD_DEPENDENT[unit])
+    if not authors:
+        return ComparedCell(row, column, unit, ours, printed, "other demonstrations", None)
+    return ComparedCell(row, column, unit, ours, printed, "compared", ours.mean - printed.mean)
 
 
-def uses_bundled_data(record: Record) -> bool:
-    """Return whether the demonstrations come with the package; they are not the paper's."""
-    return record.data.get("fingerprint") == TASKS[record.results["task"]].demonstrations().fingerprint
-
-
-def compute_verdict(ours: MeasuredValue, printed: PrintedValue, unit: str) -> Verdict:
-    """Apply the rule at the top of this file."""
-    by = ours.mean - printed.mean
-    if abs(by) <= math.hypot((ours.high - ours.low) / 2, printed_half_width(printed)):
-        return "agrees"
-    return "better" if (by > 0) != (unit in LOWER_IS_BETTER) else "short"
-
-
-def printed_half_width(printed: PrintedValue) -> float:
-    """Return h′."""
-    return STUDENT_T * (printed.sd or 0.0) / math.sqrt(printed.seeds or PAPER_SEEDS)
+def uses_authors_data(task: str, files: Mapping[str, str]) -> bool:
+    """Return whether the demonstrations of a task, or the file given for it, are those that the authors released."""
+    known = paper()["authors"].get(task)
+    return known is not None and read_demonstrations(task, files.get(task)).fingerprint == known
 
 
 def derive_cell(entry: DerivedCell, cells: Mapping[tuple[str, str], ComparedCell]) -> ComparedCell:
@@ -141,13 +150,14 @@ def derive_cell(entry: DerivedCell, cells: Mapping[tuple[str, str], ComparedCell
     if printed is None and a.printed and b.printed:
         mean, _ = combine(entry.operation, (a.printed.mean, 0.0), (b.printed.mean, 0.0))
         printed = PrintedValue(mean, None, None, "computed from two printed numbers")
+    authors = "compared" in (a.status, b.status)
     if a.ours is None or b.ours is None:
         reason = next((cell.reason for cell in (a, b) if cell.ours is None and cell.reason), None)
-        return compare_value(entry.row, entry.column, unit, None, printed, reason)
+        return compare_value(entry.row, entry.column, unit, None, printed, reason, authors=authors)
     if {"drop": a.ours.mean, "difference": 1.0, "times": b.ours.mean}[entry.operation] == 0:
         return ComparedCell(entry.row, entry.column, unit, None, printed, "not comparable", None, "division by 0")
     ours = derive_value(entry, a.ours, b.ours)
-    return compare_value(entry.row, entry.column, unit, ours, printed, None)
+    return compare_value(entry.row, entry.column, unit, ours, printed, None, authors=authors)
 
 
 def derive_value(entry: DerivedCell, a: MeasuredValue, b: MeasuredValue) -> MeasuredValue:
@@ -183,7 +193,11 @@ def read_value(record: Record, unit: str) -> MeasuredValue:
     results: Any = record.results
     seeds, episodes = len(record.members), int(results.get("episodes") or 0)
     if unit == "success":
-        mean, low, high = (100 * rate for rate in (results["success_rate"], *results["success_interval"]))
+        rate = float(results["success_rate"])
+        # Older Records have an interval over starts alone where all episodes end alike.
+        constant = seeds > 1 and rate in (0, 1)
+        interval = constant_interval(rate, min(seeds, episodes)) if constant else results["success_interval"]
+        mean, low, high = (100 * value for value in (rate, *interval))
     elif unit == "return":
         mean, (low, high) = results["mean_return"], results["return_interval"]
     elif unit == "ratio":  # with the range over seeds of k-means

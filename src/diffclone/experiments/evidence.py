@@ -12,6 +12,7 @@ from diffclone.experiments.record_index import RecordIndex, ResultIdentity, iden
 from diffclone.experiments.specification import Measurement, RunOptions
 from diffclone.records import Record
 from diffclone.tasks import TASKS
+from diffclone.tasks.experts import EXPERT_RECORDS
 
 NOT_RUN, NO_OUTCOMES, QUICK = "not run", "no outcomes recorded", "quick"
 
@@ -50,6 +51,8 @@ class CellFinder:
         self.records = list(records)
         self.index = RecordIndex(self.records)
         self.files = files or {}
+        experts = [r for r in (*Record.read_all(EXPERT_RECORDS), *self.records) if r.kind == "expert"]
+        self.experts = {str(r.results.get("setting") or r.results["task"]): r for r in experts}
 
     def find(self, cell: Cell, kind: RecipeKind) -> FoundCell:
         """Return the outcomes of a cell."""
@@ -111,6 +114,16 @@ class CellFinder:
             if record is not None:
                 return record
         return None
+
+    def expert_score(self, task: str, setting: str | None, *, authors: bool) -> float:
+        """Return the expert's success in percent, or its return.
+
+        It is that of the setting if its expert was evaluated, or that of the demonstrations that the authors released.
+        """
+        if authors and task in paper()["authors"]:
+            return float(paper()["authors"]["expert"][task])
+        results = self.experts[setting if setting in self.experts else task].results
+        return results["mean_return"] if TASKS[task].metric == "return" else 100 * results["success_rate"]
 
 
 def read_outcomes(record: Record) -> dict[int, Sequence[float]]:

@@ -6,8 +6,8 @@ from typing import Any, Literal, final
 
 from diffclone.records import Record
 
-Verdict = Literal["agrees", "better", "short", "not comparable", "not printed", "not run", "failed"]
-"""`compare.py` defines and computes it."""
+Status = Literal["compared", "other demonstrations", "not comparable", "not printed", "not run", "failed"]
+"""Whether our number can be compared with the paper's (`compare.py`). Claims have verdicts, levels have none."""
 
 
 @final
@@ -48,9 +48,9 @@ class ComparedCell:
     """success, return, ratio, mse, episodes/s, ms, drop (percent lost) or times."""
     ours: MeasuredValue | None
     printed: PrintedValue | None
-    verdict: Verdict
+    status: Status
     by: float | None
-    """Our number minus the paper's."""
+    """Our number minus the paper's, if they can be compared."""
     reason: str | None = None
     """Why there is no number, or why it cannot be compared."""
 
@@ -74,4 +74,4 @@ class ResultTable:
     quick: bool
     """Whether it holds shortened runs, which are never compared."""
     settings: Mapping[str, Any]
-    """What the paper leaves open and what we chose, by topic; and "rule", how verdicts are computed."""
+    """What the paper leaves open and what we chose, by topic."""

@@ -1,8 +1,8 @@
-"""Format numbers, counts and verdicts, in the same way in every table, figure and message."""
+"""Format numbers, counts, levels and p-values, in the same way in every table, figure and message."""
 
 from collections.abc import Sequence
 
-from diffclone.experiments.results import ComparedCell, MeasuredValue, PrintedValue, ResultTable, Verdict
+from diffclone.experiments.results import ComparedCell, MeasuredValue, PrintedValue, ResultTable, Status
 
 UNIT_LABELS = {
     "success": "success, %",
@@ -15,17 +15,16 @@ UNIT_LABELS = {
     "times": "times as many",
 }
 DECIMALS = {"success": 1, "return": 1, "ratio": 3, "mse": 4, "episodes/s": 2, "ms": 2, "drop": 1, "times": 1}
-VERDICT_LABELS: dict[Verdict, str] = {
-    "agrees": "= agrees",
-    "better": "▲ better",
-    "short": "▼ short",
+STATUS_LABELS: dict[Status, str] = {
+    "compared": "compared",
+    "other demonstrations": "other demonstrations",
     "not comparable": "not comparable",
     "not printed": "not printed",
     "not run": "not run",
     "failed": "✗ failed",
 }
-COMPARED: tuple[Verdict, ...] = ("agrees", "better", "short")
-"""Verdicts of cells that have a number of ours and one of the paper."""
+SMALLEST_P = 0.001
+"""Smaller p-values are shown as smaller than this."""
 MISSING = "–"
 
 
@@ -85,10 +84,16 @@ def format_printed(value: PrintedValue | None, unit: str) -> str:
     return format_number(value.mean, unit) + ("" if value.sd is None else f" ± {format_number(value.sd, unit)}")
 
 
-def format_verdict(cell: ComparedCell) -> str:
-    """Format the verdict, with the difference to the paper."""
-    by = f" ({format_signed(cell.by, cell.unit)})" if cell.verdict in COMPARED and cell.by is not None else ""
-    return VERDICT_LABELS[cell.verdict] + by
+def format_status(cell: ComparedCell) -> str:
+    """Return the difference to the paper's level, or why there is none."""
+    if cell.status == "compared" and cell.by is not None:
+        return f"{format_signed(cell.by, cell.unit)} to the paper"
+    return STATUS_LABELS[cell.status]
+
+
+def format_p(p: float) -> str:
+    """Format a p-value; none is 0."""
+    return f"< {SMALLEST_P:g}" if p < SMALLEST_P else f"{p:.3f}"
 
 
 def unit_label(unit: str) -> str:

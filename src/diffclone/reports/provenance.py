@@ -3,8 +3,10 @@
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, final
 
+from diffclone.experiments.claims import ClaimRow
 from diffclone.experiments.results import ResultTable
 from diffclone.records import Record
 
@@ -23,17 +25,16 @@ def records_of(sheet: ResultTable) -> Iterator[Record]:
 
 @final
 class Provenance:
-    """Numbers the Records of some sheets in the order of appearance. Equal Records share a number."""
+    """Numbers the Records of claims and sheets in the order of appearance. Equal Records share a number."""
 
-    def __init__(self, sheets: Iterable[ResultTable]):
+    def __init__(self, sheets: Iterable[ResultTable], claims: Iterable[ClaimRow] = ()):
         self._numbers: dict[str, int] = {}
         self.records: list[Record] = []
-        for sheet in sheets:
-            for record in records_of(sheet):
-                key = _key(record)
-                if key not in self._numbers:
-                    self.records.append(record)
-                    self._numbers[key] = len(self.records)
+        for record in chain(*(row.records for row in claims), *(records_of(sheet) for sheet in sheets)):
+            key = _key(record)
+            if key not in self._numbers:
+                self.records.append(record)
+                self._numbers[key] = len(self.records)
 
     def number(self, record: Record) -> int:
         """Return the number of a Record, starting at 1."""

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from diffclone.experiments.claims import ClaimsTable
 from diffclone.experiments.results import ResultTable
 from diffclone.records import Record
+from diffclone.reports import claims as claims_text
 from diffclone.reports import numbers
 from diffclone.reports.curves import draw_curves
 from diffclone.reports.dot_plots import draw_dot_plots
@@ -13,15 +15,15 @@ from diffclone.reports.maze import draw_field
 from diffclone.reports.page import render
 from diffclone.reports.provenance import Provenance, describe_record
 from diffclone.reports.spiral import draw_manifold, draw_noise_injection
-from diffclone.reports.summary import describe_verdicts, list_absent, list_contradictions, verdict_rule
+from diffclone.reports.summary import describe_levels, list_absent, list_contradictions
 from diffclone.reports.text_tables import to_latex, to_markdown
 from diffclone.reports.videos import Video
 
 FIRST = "main-table"
 TITLE = "diffclone: reproduction of the paper's experiments"
 ABOUT = (
-    "Every table and figure of Diffusion Model-Augmented Behavioral Cloning (ICML 2024), run with diffclone beside the "
-    "printed numbers. Success is in percent; intervals are 95 %."
+    "The claims of Diffusion Model-Augmented Behavioral Cloning (ICML 2024), tested with diffclone, and every table "
+    "and figure of the paper run again, with the printed numbers beside. Success is in percent; intervals are 95 %."
 )
 SOURCES = {
     "ours": "our presets: best where a task has it, else brief",
@@ -51,10 +53,15 @@ def draw_figures(sheet: ResultTable) -> list[PageFigure]:
     return FIGURES.get(sheet.name, draw_dot_plots)(sheet)
 
 
-def build_report(sheets: Sequence[ResultTable], *, videos: Sequence[Video] = ()) -> dict[str, bytes]:
-    """Return the report's files by path. The same sheets give the same bytes."""
+def build_report(
+    sheets: Sequence[ResultTable], claims: ClaimsTable | None = None, *, videos: Sequence[Video] = ()
+) -> dict[str, bytes]:
+    """Return the report's files by path. The same results give the same bytes."""
     figures = {sheet.name: draw_figures(sheet) for sheet in sheets}
-    files = {"index.html": report_page(sheets, figures, videos).encode()}
+    files = {"index.html": report_page(sheets, figures, videos, claims).encode()}
+    if claims is not None:
+        files["tables/claims.md"] = claims_text.claims_markdown(claims).encode()
+        files["tables/claims.tex"] = claims_text.claims_latex(claims).encode()
     for sheet in sheets:
         if sheet.cells:
             files[f"tables/{sheet.name}.md"] = to_markdown(sheet).encode()
@@ -66,9 +73,12 @@ def build_report(sheets: Sequence[ResultTable], *, videos: Sequence[Video] = ())
 
 
 def report_page(
-    sheets: Sequence[ResultTable], figures: Mapping[str, Sequence[PageFigure]], videos: Sequence[Video] = ()
+    sheets: Sequence[ResultTable],
+    figures: Mapping[str, Sequence[PageFigure]],
+    videos: Sequence[Video] = (),
+    claims: ClaimsTable | None = None,
 ) -> str:
-    """Render the page: the main table first, then the other experiments in their order."""
+    """Render the page: the claims first, then the main table, then the other experiments in their order."""
     sheets = sorted(sheets, key=lambda sheet: sheet.name != FIRST)
     quick = [sheet.title for sheet in sheets if sheet.quick]
     return render(
@@ -76,8 +86,8 @@ def report_page(
         title=TITLE,
         about=ABOUT,
         quick="all experiments" if quick and len(quick) == len(sheets) else ", ".join(quick),
-        tally=describe_verdicts(sheets),
-        rule=verdict_rule(sheets),
+        levels=describe_levels(sheets),
+        claims=claims,
         sheets=sheets,
         figures=figures,
         videos=videos,
@@ -85,11 +95,11 @@ def report_page(
         closing=CLOSING_SECTIONS,
         not_run=[(sheet, reason, places) for sheet in sheets for reason, places in list_absent(sheet).items()],
         contradictions=list_contradictions(sheets),
-        provenance=Provenance(sheets),
+        provenance=Provenance(sheets, () if claims is None else claims.rows),
         describe=describe_record,
         table_caption=table_caption,
         unique_measured=unique_measured,
-        chosen_settings=chosen_settings,
+        claim_heads=claims_text.HEADS,
         missing=numbers.MISSING,
         **{
             function.__name__: function
@@ -102,8 +112,11 @@ def report_page(
                 numbers.format_interval,
                 numbers.format_number,
                 numbers.format_printed,
-                numbers.format_verdict,
+                numbers.format_status,
                 numbers.unit_label,
+                claims_text.count_verdicts,
+                claims_text.describe_row,
+                claims_text.list_notes,
             )
         },
     )
@@ -128,8 +141,3 @@ def unique_measured(sheet: ResultTable) -> list[tuple[Record, str]]:
             if entry not in found:
                 found.append(entry)
     return found
-
-
-def chosen_settings(sheet: ResultTable) -> dict[str, str]:
-    """Return what the paper leaves open and what was chosen; the rule of verdicts is shown elsewhere."""
-    return {name: value for name, value in sheet.settings.items() if name != "rule"}

@@ -11,7 +11,7 @@ from diffclone.reports.numbers import (
     format_count,
     format_estimate,
     format_printed,
-    format_verdict,
+    format_status,
     unit_label,
 )
 
@@ -35,8 +35,7 @@ LATEX = {
     "…": r"\ldots{}",
     "−": "$-$",
     "–": "--",
-    "▲": r"$\uparrow$",
-    "▼": r"$\downarrow$",
+    "✓": r"$\checkmark$",
     "✗": r"$\times$",
     "ε": r"$\varepsilon$",
     "κ": r"$\kappa$",
@@ -48,12 +47,12 @@ LATEX = {
 
 def to_markdown(sheet: ResultTable) -> str:
     """Return a Markdown table with one line per cell."""
-    heads = ["", "", "unit", "ours (95 %)", "seeds × episodes"] + ["the paper", "verdict"] * (not sheet.quick)
+    heads = ["", "", "unit", "ours (95 %)", "seeds × episodes"] + ["the paper", "levels"] * (not sheet.quick)
     lines = [*([QUICK, ""] if sheet.quick else []), markdown_row(heads), "|" + "---|" * len(heads)]
     for cell in sheet.cells:
         absent = sheet.quick and cell.ours is None
-        mean = _verdict_with_reason(cell) if absent else format_estimate(cell.ours, cell.unit)
-        rest = [] if sheet.quick else [format_printed(cell.printed, cell.unit), _verdict_with_reason(cell)]
+        mean = _status_with_reason(cell) if absent else format_estimate(cell.ours, cell.unit)
+        rest = [] if sheet.quick else [format_printed(cell.printed, cell.unit), _status_with_reason(cell)]
         seeds = MISSING if cell.ours is None else format_count(cell.ours)
         lines.append(markdown_row([cell.row, cell.column, unit_label(cell.unit), mean, seeds, *rest]))
     return "\n".join(lines) + "\n"
@@ -70,7 +69,7 @@ def escape_markdown(text: str) -> str:
 
 
 def to_latex(sheet: ResultTable) -> str:
-    """Return a LaTeX table: per row ours, seeds × episodes, the paper's number and the verdict."""
+    """Return a LaTeX table: per row ours, seeds × episodes, the paper's number and whether they can be compared."""
     heads = [escape_latex(column + _unit_in_brackets(sheet, column)) for column in sheet.columns]
     lines = [r"\begin{tabular}{ll" + "l" * len(heads) + "}", r"\toprule", f" & & {' & '.join(heads)} \\\\", r"\midrule"]
     if sheet.quick:
@@ -85,8 +84,8 @@ def to_latex(sheet: ResultTable) -> str:
         if not sheet.quick:
             paper = (MISSING if cell is None else format_printed(cell.printed, cell.unit) for cell in cells)
             lines.append(f" & paper & {' & '.join(map(escape_latex, paper))} \\\\")
-            verdicts = (MISSING if cell is None else format_verdict(cell) for cell in cells)
-            lines.append(f" & & {' & '.join(map(escape_latex, verdicts))} \\\\")
+            statuses = (MISSING if cell is None else format_status(cell) for cell in cells)
+            lines.append(f" & & {' & '.join(map(escape_latex, statuses))} \\\\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
@@ -95,8 +94,8 @@ def escape_latex(text: str) -> str:
     return "".join(LATEX.get(mark, mark) for mark in " ".join(text.split()))
 
 
-def _verdict_with_reason(cell: ComparedCell) -> str:
-    return format_verdict(cell) + ("" if cell.reason is None else f": {cell.reason}")
+def _status_with_reason(cell: ComparedCell) -> str:
+    return format_status(cell) + ("" if cell.reason is None else f": {cell.reason}")
 
 
 def _unit_in_brackets(sheet: ResultTable, column: str) -> str:

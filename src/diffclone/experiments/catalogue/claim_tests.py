@@ -141,9 +141,9 @@ COEFFICIENT = {
 }
 
 
-def on_brief(what: str, task: str, *contrasts: Contrast, margin: float | None = None) -> ClaimTest:
+def on_brief(what: str, task: str, *contrasts: Contrast) -> ClaimTest:
     """Compare policies of the brief schedule."""
-    return ClaimTest(f"{what}, {BRIEF}", contrasts, task, unit_of(task), margin)
+    return ClaimTest(f"{what}, {BRIEF}", contrasts, task, unit_of(task))
 
 
 def every_level(other: str) -> ClaimTest:
