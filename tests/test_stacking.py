@@ -15,6 +15,7 @@ from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training
 from diffclone.errors import InvalidSettings
 from diffclone.experiments.record_index import identify_record
 from diffclone.fit import FitOptions, fit_with_options
+from diffclone.methods import DiffusionPolicy
 from diffclone.model import Batch, Dims, Method
 from diffclone.nn import MLP
 from diffclone.records import Record
@@ -144,9 +145,10 @@ def test_values_that_cannot_vary_are_refused(vary: Any, message: str, monkeypatc
 
 
 def test_all_methods_can_vary_in_their_training() -> None:
-    assert stackable_fields(CLONING) == ["state_noise", "training.lr", "training.weight_decay"]
-    names = ["coefficient", "imitation", "away", "away_noise", "state_noise", "training.lr", "training.weight_decay"]
-    assert stackable_fields(GUIDED) == names
+    training = ["training.lr", "training.weight_decay"]
+    assert stackable_fields(CLONING) == ["state_noise", "smoothness", "smoothness_noise", *training]
+    assert stackable_fields(GUIDED) == ["coefficient", "imitation", "away", "away_noise", "state_noise", *training]
+    assert stackable_fields(DiffusionPolicy()) == training
 
 
 def test_new_fields_are_left_out_of_settings_while_they_have_no_effect() -> None:

@@ -120,6 +120,18 @@ class Rng:
 
         return self._draw(f"integers {high}", shape, draw)
 
+    def kept(self, dropped: int, *shape: int) -> Tensor:
+        """Return booleans (members, *shape) that are false with probability `dropped` / 256: masks of dropout.
+
+        They take one byte of randomness each, so that the masks of a whole network are cheap.
+        """
+        count = math.prod(shape)
+
+        def draw(call: int) -> Tensor:
+            return self._bits((count + 7) // 8, call).view(torch.uint8)[..., :count] >= dropped
+
+        return self._draw(f"kept {dropped}", shape, draw)
+
     def _unit(self, bits_23: Tensor) -> Tensor:
         # 23 bits and a half are exact in float32, so the result is never 0 or 1.
         return (bits_23.to(self.dtype) + 0.5) * 2.0**-23

@@ -20,6 +20,7 @@ from diffclone.nn import Denoiser
 from diffclone.nn.diffusion import Diffusion, sigmoid_betas
 from diffclone.nn.layers import TimeConditioning
 from diffclone.rng import Rng
+from diffclone.settings import added
 from diffclone.shapes import Act, Costs, Obs, Rows, Steps
 
 Draw = tuple[Tensor, Tensor]
@@ -53,6 +54,9 @@ class DiffusionGuide(Guide[Diffusion]):
     """Smallest t of the cost."""
     t_high: int | None = scoring(None)
     """The cost uses t below this; none for T."""
+    shuffle_pairs: bool = added(absent=False)
+    """Whether it is trained on states with the actions of other states: a model of p(s) p(a). This is a control, which
+    shows what the relation of state and action contributes."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.t_low < self.t_stop <= self.steps:
@@ -93,7 +97,8 @@ class DiffusionGuide(Guide[Diffusion]):
 
     def loss(self, weights: Diffusion, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """Return L_diff, with one antithetic draw of t over all steps, as in the released code."""
-        x = join_pair(batch.obs, batch.act)
+        # Pairs of a batch are independent draws, so the action of the next one is that of a random state.
+        x = join_pair(batch.obs, batch.act.roll(1, -2) if self.shuffle_pairs else batch.act)
         rows, size = x.shape[-2:]
         t = antithetic(rng["t"], rows, 0, self.steps)
         diff = weights.denoising_error(x, t, rng["noise"].normal(rows, size)).mean(-1)

@@ -2,7 +2,10 @@
 
 L_BC = E ‖π(s) − a‖²          mean over the batch and the action's dimensions
 
-With noise on states, which is off by default, π receives s + ν z instead of s, z ~ N(0, 1).
+Regularisers, all off by default (z ~ N(0, 1)):
+    π(s + ν z) instead of π(s)                                             noise on states
+    L        = L_BC + μ L_smooth
+    L_smooth = E ‖π(s + σ z) − sg π(s)‖²                                   smoothness; sg stops the gradient
 """
 
 from dataclasses import dataclass
@@ -29,18 +32,32 @@ class BC(Method[PolicyNet]):
     """ν, the standard deviation of noise added to the states in training, in standard deviations of the demonstrations
     (raw units without normalisation). Members of one stack may differ in it."""
 
+    smoothness: Scalar = added(0.0, stackable=True)
+    """μ, the weight of L_smooth. Members of one stack may differ in it."""
+    smoothness_noise: Scalar = added(0.1, stackable=True)
+    """σ of L_smooth, in standard deviations of the demonstrations. Members of one stack may differ in it."""
+
     def __post_init__(self) -> None:
         check_state_noise(self.state_noise)
+        if lowest(self.smoothness) < 0 or lowest(self.smoothness_noise) < 0:
+            raise InvalidSettings(
+                f"smoothness and its noise must not be negative; they are {self.smoothness}, {self.smoothness_noise}."
+            )
 
     def init(self, dims: Dims, rng: Rng) -> PolicyNet:
         """Return the weights of π."""
         return policy_net(dims.obs, dims.act, self.network, rng)
 
     def loss(self, weights: PolicyNet, batch: Batch, rng: Rng, parts: Parts) -> Losses:
-        """Return L_BC."""
-        act = weights(add_state_noise(batch, self.state_noise, rng))
+        """Return L, and log its terms."""
+        dropout = None if batch.held_out else rng["dropout"]
+        act = weights(add_state_noise(batch, self.state_noise, rng), dropout)
         bc = imitation_loss(act, batch.act)
-        return Losses(bc, {"L_BC": bc}, imitated=act)
+        if is_off(self.smoothness):
+            return Losses(bc, {"L_BC": bc}, imitated=act)
+        z = rng["smoothness"].normal(*batch.obs.shape[-2:])
+        smooth = imitation_loss(weights(batch.obs + per_row(self.smoothness_noise) * z, dropout), act.detach())
+        return Losses(bc + self.smoothness * smooth, {"L_BC": bc, "L_smooth": smooth}, imitated=act)
 
     def act(self, weights: PolicyNet, obs: Obs, rng: Rng) -> Act:
         """Return π(s)."""

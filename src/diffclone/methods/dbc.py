@@ -88,10 +88,11 @@ class DBC(Method[PolicyNet]):
 
     def loss(self, weights: PolicyNet, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """Return L, and log its terms."""
-        s, a, π = batch.obs, batch.act, weights(add_state_noise(batch, self.state_noise, rng))
+        s, a, dropout = batch.obs, batch.act, None if batch.held_out else rng["dropout"]
+        π = weights(add_state_noise(batch, self.state_noise, rng), dropout)
         z = None if is_off(self.away) else rng["away"].normal(*s.shape[-2:])
         s_away = None if z is None else s + per_row(self.away_noise) * z
-        guided = π if s_away is None else torch.cat([π, weights(s_away)], -2)
+        guided = π if s_away is None else torch.cat([π, weights(s_away, dropout)], -2)
         λ, imitated = self.coefficient, π
         if isinstance(λ, str):
             imitated, guided = balance_gradients(π, guided, self.ratio)

@@ -47,6 +47,8 @@ class IBC(Method[Energy]):
             raise InvalidSettings(
                 f"IBC does not support images; its network.image must be none, and is {self.network.image}."
             )
+        if self.network.dropout:
+            raise InvalidSettings(f"IBC has no dropout; its network.dropout must be 0, and is {self.network.dropout}.")
         if self.counter_examples < 1 or self.samples < 1 or self.iterations < 1:
             raise InvalidSettings(
                 f"counter_examples, samples and iterations must be at least 1; they are "

@@ -46,6 +46,10 @@ class Encoder(Model[EncoderNet]):
     """Side of the squares of pixels that coarse(s) averages."""
 
     def __post_init__(self) -> None:
+        if self.network.dropout:
+            raise InvalidSettings(
+                f"an encoder has no dropout; network.dropout must be 0; it is {self.network.dropout}."
+            )
         image = self.network.image
         if image is None or self.pool < 1 or any(side % self.pool for side in image[1:]) or self.features < 1:
             raise InvalidSettings(

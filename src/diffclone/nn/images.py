@@ -53,13 +53,13 @@ class ConvNet(nn.Module):
         self.mlp = MLP(channels * math.prod(sides), fan_out, network, rng)
         self.activation = ACTIVATIONS[network.activation]
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, dropout: Rng | None = None) -> Tensor:
         """Map (…, batch, in) to (…, batch, out). All members receive the input if it has no member axis."""
         members = len(self.mlp.out.weight)
         hidden = x.expand(members, *x.shape[-2:]).unflatten(-1, self.image)
         for layer in self.convolutions:
             hidden = self.activation(layer(hidden))
-        return self.mlp(hidden.flatten(-3))
+        return self.mlp(hidden.flatten(-3), dropout)
 
 
 PolicyNet: TypeAlias = MLP | ConvNet

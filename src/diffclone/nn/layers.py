@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from diffclone.errors import InvalidSettings
 from diffclone.rng import Rng
+from diffclone.settings import added
 
 Activation = Literal["tanh", "relu", "leaky-relu"]
 Initialisation = Literal["default", "orthogonal"]
@@ -92,12 +93,17 @@ class Network:
     image: tuple[int, int, int] | None = None
     """Channels, height and width of observations that are images: three convolutions (`nn/images.py`) then precede the
     hidden layers. None for plain numbers."""
+    dropout: float = added(0.0)
+    """Probability with which a unit of a hidden layer is 0 in training, rounded to a multiple of 1/256; the other units
+    are scaled up to keep the mean. Actions use all units."""
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.depth < 0:
             raise InvalidSettings(
                 f"width must be at least 1, and depth not negative; they are {self.width} and {self.depth}."
             )
+        if not 0 <= self.dropout < 1 or round(256 * self.dropout) == 256:
+            raise InvalidSettings(f"dropout must be at least 0 and below 1; it is {self.dropout}.")
         if self.image is not None and (len(self.image) != 3 or self.image[0] < 1 or min(self.image[1:]) < SMALLEST):
             raise InvalidSettings(
                 f"image must be channels, height and width, at least 1, {SMALLEST} and {SMALLEST}; it is {self.image}."
@@ -114,11 +120,14 @@ class MLP(nn.Module):
         self.hidden = nn.ModuleList(Linear(a, b, rng, network.init) for a, b in pairwise(sizes))
         self.out = Linear(sizes[-1], fan_out, rng)
         self.activation = ACTIVATIONS[network.activation]
+        self.dropped = round(256 * network.dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (…, batch, in) to (…, batch, out)."""
+    def forward(self, x: Tensor, dropout: Rng | None = None) -> Tensor:
+        """Map (…, batch, in) to (…, batch, out); in training with the random numbers of dropout."""
         for layer in self.hidden:
             x = self.activation(layer(x))
+            if self.dropped and dropout is not None:
+                x = x * dropout.kept(self.dropped, *x.shape[-2:]) * (256 / (256 - self.dropped))
         return self.out(x)
 
 
