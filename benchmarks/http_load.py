@@ -44,7 +44,7 @@ async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, s
 
 def summary(seconds: npt.NDArray[np.float64], duration: float, refused: int) -> dict[str, Any]:
     """Return percentiles in milliseconds and responses per second; no numbers if clients were refused."""
-    if refused:
+    if refused or not len(seconds):
         return {"refused_clients": refused}
     names = {"p50": 50, "p99": 99, "max": 100}
     percentiles = {name: 1e3 * float(np.percentile(seconds, p)) for name, p in names.items()}

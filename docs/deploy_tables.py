@@ -8,19 +8,66 @@ from diffclone.records import Record
 RECORDS = Path(__file__).parent / "records"
 
 
+LOADS = {"p50": "p50, ms", "p99": "p99, ms", "max": "max, ms", "per_second": "responses per second"}
+
+
 def serving_table() -> str:
     """Return the tables of the last run of benchmarks/serving.py."""
-    record = Record.read_all(RECORDS / "serving.jsonl")[-1]
+    record = [r for r in Record.read_all(RECORDS / "serving.jsonl") if r.settings["benchmark"] == "serving"][-1]
     results: Any = record.results
     lines = ["| in one process, one thread | µs per action |", "|---|---|"]
     lines += [f"| {name} | {microseconds:.0f} |" for name, microseconds in results["microseconds"].items()]
-    lines += [
-        "",
-        "| over HTTP | clients | p50, ms | p95, ms | p99, ms | responses per second |",
+    lines += ["", *(servers_table(results["servers"]) if "servers" in results else old_server_table(results["http"]))]
+    return "\n".join([*lines, "", f"({record.device}; load average before the start {results['load_before']:.1f})"])
+
+
+def servers_table(servers: Any) -> list[str]:
+    """Return a row per server, body and number of clients."""
+    lines = [f"| server | body | clients | {' | '.join(LOADS.values())} |", "|---" * (3 + len(LOADS)) + "|"]
+    for name, bodies in servers.items():
+        for body, loads in bodies.items():
+            for clients, load in loads.items():
+                shown = [
+                    f"{load[key]:,.{0 if key == 'per_second' else 2}f}" if key in load else "refused" for key in LOADS
+                ]
+                lines.append(f"| {name} | {body} | {clients} | {' | '.join(shown)} |")
+    return lines
+
+
+def old_server_table(bodies: Any) -> list[str]:
+    """Return the measurements of the server before this one, which were recorded with other numbers of clients."""
+    lines = [
+        "| the server of version 0.2, over HTTP | clients | p50, ms | p95, ms | p99, ms | responses per second |",
         "|---|---|---|---|---|---|",
     ]
-    for name, loads in results["http"].items():
+    for name, loads in bodies.items():
         for clients, times in loads.items():
             percentiles = " | ".join(f"{times[p]:.2f}" for p in ("p50", "p95", "p99"))
             lines.append(f"| {name} | {clients} | {percentiles} | {times['answers_per_second']:,.0f} |")
-    return "\n".join([*lines, "", f"({record.device}; load average before the start {results['load_before']:.1f})"])
+    return lines
+
+
+def soak_table() -> str:
+    """Return the last constant loads, without and with hostile clients."""
+    latest = {
+        r.results["soak"]["hostile"]: r
+        for r in Record.read_all(RECORDS / "serving.jsonl")
+        if r.settings["benchmark"] == "soak"
+    }
+    if not latest:
+        return "The constant load has not been measured yet."
+    lines = [
+        "| other clients | requests per second | clients | minutes | p50, ms | p99, ms | max, ms | above 100 ms, % "
+        "| memory at the start and end, MiB |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for hostile, record in sorted(latest.items()):
+        load: Any = record.results["soak"]
+        percentiles = " | ".join(f"{load[key]:.2f}" for key in ("p50", "p99", "max"))
+        first, last = load["memory_mib"]
+        lines.append(
+            f"| {'slow and hostile' if hostile else 'none'} | {load['rate']:,.0f} | {load['clients']} "
+            f"| {record.settings['seconds'] / 60:g} | {percentiles} | {100 * load['over_100_ms']:.2f} "
+            f"| {first:.0f}, {last:.0f} |"
+        )
+    return "\n".join(lines)

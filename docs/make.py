@@ -171,6 +171,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "best": method_tables.best_table,
     "monitor": monitor_tables.monitor_table,
     "serving": deploy_tables.serving_table,
+    "soak": deploy_tables.soak_table,
     "latency": task_tables.latency_table,
     **performance_tables.BLOCKS,
     **reproduction_tables.BLOCKS,
