@@ -128,6 +128,14 @@ WITH_HEADROOM = (
         "hand-rotate-8", "hand-rotate", "8 of the bundled episodes, of an expert that rarely fails.", episodes=8
     ),
     TaskSetting(
+        "hand-rotate-weak",
+        "hand-rotate",
+        "515 successful episodes of an expert from early in its training, which succeeds as often as the paper's.",
+        demonstrations="hand-rotate-weak",
+        expert={"noise": 0.25},
+        expert_weights="hand-rotate-weak",
+    ),
+    TaskSetting(
         "spiral-1",
         "spiral",
         "One demonstration; policies start around its first position.",
