@@ -1,7 +1,7 @@
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ IMAGE_NETWORK = Network(width=16, depth=1, activation="relu", image=IMAGE)
 BATCH = OBS[:9] + 100 * RNG.normal(size=(9, 4)).astype(np.float32) * (np.arange(9) > 4)[:, None]
 """Observations of the demonstrations, and some far beyond the clipping range."""
 
+RESIDUAL = Network(width=16, depth=3, activation="silu", layer_norm=True, residual=True)
 POLICIES: dict[str, tuple[Method[Any], Demonstrations]] = {
     "bc": (BC(training=BRIEF, network=SMALL), DEMOS),
     "unbounded": (BC(training=BRIEF, network=SMALL), FREE),
@@ -47,6 +48,9 @@ POLICIES: dict[str, tuple[Method[Any], Demonstrations]] = {
     "linear": (BC(training=BRIEF, network=Network(depth=0)), DEMOS),
     "relu": (BC(training=BRIEF, network=Network(width=16, depth=3, activation="relu")), DEMOS),
     "leaky-relu": (BC(training=BRIEF, network=Network(width=16, depth=1, activation="leaky-relu")), DEMOS),
+    "silu": (BC(training=BRIEF, network=Network(width=16, depth=2, activation="silu", residual=True)), DEMOS),
+    "gelu": (BC(training=BRIEF, network=Network(width=16, depth=2, activation="gelu", layer_norm=True)), DEMOS),
+    "residual": (BC(training=BRIEF, network=RESIDUAL), DEMOS),
     "dbc": (DBC(training=BRIEF, network=SMALL, guide=DiffusionGuide(training=FEW, width=16, steps=10)), DEMOS),
 }
 IMAGE_POLICIES: dict[str, tuple[Method[Any], Demonstrations]] = {
@@ -54,7 +58,7 @@ IMAGE_POLICIES: dict[str, tuple[Method[Any], Demonstrations]] = {
     "dbc": (
         DBC(
             training=FEW,
-            network=Network(width=16, depth=1, image=IMAGE),
+            network=replace(RESIDUAL, image=IMAGE),
             guide=DiffusionGuide(training=FEW, width=16, steps=10),
             encoder=Encoder(training=FEW, network=IMAGE_NETWORK, features=4, pool=4),
         ),

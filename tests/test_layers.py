@@ -1,4 +1,4 @@
-"""The order of operations in a linear layer changes how fast it is on a GPU, and nothing else."""
+"""Linear layers, whose order of operations changes only how fast they are, and networks of them."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from diffclone.nn.layers import Linear, product
+from diffclone.nn.layers import MLP, LayerNorm, Linear, Network, product
 from diffclone.rng import Rng
 
 
@@ -51,3 +51,43 @@ def test_one_members_gradient_is_a_product_of_many_rows(fan_in: int, fan_out: in
     with Products() as taken:
         torch.autograd.grad(total, [layer.weight])
     assert taken.sizes == [(128, 8)]
+
+
+def test_layer_normalisation_by_hand() -> None:
+    norm = LayerNorm(4, Rng([0, 1], dtype=torch.float64))
+    with torch.no_grad():
+        norm.gain[1], norm.bias[1] = 2.0, 3.0
+    x = torch.tensor([[[1.0, 3.0, 1.0, 3.0]]], dtype=torch.float64).expand(2, 1, 4)
+    # The mean is 2 and the variance 1.
+    signs = torch.tensor([-1.0, 1.0, -1.0, 1.0], dtype=torch.float64)
+    assert torch.allclose(norm(x), torch.stack([signs, 2 * signs + 3])[:, None], atol=1e-4)
+
+
+def test_a_residual_network_by_hand() -> None:
+    network = Network(width=8, depth=3, activation="silu", layer_norm=True, residual=True)
+    net, x = MLP(2, 1, network, Rng([0, 1])), torch.randn(2, 5, 2)
+    first, second, third, n1, n2, n3 = (layer for layers in (net.hidden, net.norms) for layer in layers)
+
+    def silu(y: torch.Tensor) -> torch.Tensor:
+        return y * torch.sigmoid(y)
+
+    h = silu(n1(first(x)))  # the input has another size
+    h = h + silu(n2(second(h)))
+    h = h + silu(n3(third(h)))
+    assert torch.allclose(net(x), net.out(h), atol=1e-6)
+
+
+def test_gelu_is_the_function_of_that_name() -> None:
+    net, x = MLP(1, 1, Network(width=8, depth=1, activation="gelu"), Rng([0])), torch.linspace(-4, 4, 50)[None, :, None]
+    (hidden,) = net.hidden
+    assert torch.allclose(net(x), net.out(torch.nn.functional.gelu(hidden(x))), atol=2e-3)
+
+
+@pytest.mark.parametrize("changes", [{"layer_norm": True}, {"residual": True}, {"activation": "silu"}])
+def test_members_of_any_network_are_independent(changes: dict[str, Any]) -> None:
+    network = Network(width=8, depth=2, **changes)
+    x = torch.randn(1, 5, 3)
+    together = MLP(3, 2, network, Rng([3, 4]))(x.expand(2, 5, 3))
+    assert torch.allclose(together[1], MLP(3, 2, network, Rng([4]))(x)[0], atol=1e-6)
+    plain = MLP(3, 2, Network(width=8, depth=2), Rng([3]))(x)
+    assert not torch.allclose(together[0], plain[0], atol=1e-3)

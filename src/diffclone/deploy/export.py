@@ -19,7 +19,7 @@ from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage
 from diffclone.files import create_path
 from diffclone.nn import MLP
 from diffclone.nn.images import ConvNet
-from diffclone.nn.layers import ACTIVATIONS
+from diffclone.nn.layers import ACTIVATIONS, LAYER_NORM_EPS
 from diffclone.policy import Policy
 from diffclone.records import versions
 from diffclone.settings import to_dict
@@ -34,11 +34,6 @@ TOLERANCE = 1e-5
 """Largest allowed difference from torch, relative to the largest action."""
 OPSET, IR_VERSION = 17, 8
 """ONNX versions, supported by runtimes since 2022."""
-ONNX_ACTIVATIONS: dict[str, tuple[str, dict[str, float]]] = {
-    "tanh": ("Tanh", {}),
-    "relu": ("Relu", {}),
-    "leaky-relu": ("LeakyRelu", {"alpha": 0.01}),
-}
 
 
 @final
@@ -55,6 +50,10 @@ class PolicyArrays:
     """Weight (out, in, height, width), bias and stride of each layer."""
     layers: Sequence[tuple[Floats, Floats]]
     """Weight (in, out) and bias of each layer; the last layer returns the normalised action."""
+    norms: Sequence[tuple[Floats, Floats]]
+    """Gain and bias of the layer normalisation of each hidden layer; empty if there is none."""
+    residual: bool
+    """Whether hidden layers after the first add their output to their input."""
     activation: str
     act_mean: Floats
     act_std: Floats
@@ -82,6 +81,7 @@ class PolicyArrays:
         mlp = net.mlp if isinstance(net, ConvNet) else net
         convolutions: Any = net.convolutions if isinstance(net, ConvNet) else ()
         linear: Any = [*mlp.hidden, mlp.out]
+        norms: Any = mlp.norms
         return cls(
             to_numpy(normaliser.obs_mean),
             to_numpy(normaliser.obs_std),
@@ -89,6 +89,8 @@ class PolicyArrays:
             net.image if isinstance(net, ConvNet) else None,
             [(to_numpy(c.weight[0]), to_numpy(c.bias[0, 0]), c.stride) for c in convolutions],
             [(to_numpy(layer.weight[0]), to_numpy(layer.bias[0, 0])) for layer in linear],
+            [(to_numpy(norm.gain[0, 0]), to_numpy(norm.bias[0, 0])) for norm in norms],
+            mlp.residual,
             next(name for name, function in ACTIVATIONS.items() if function is mlp.activation),
             to_numpy(normaliser.act_mean),
             to_numpy(normaliser.act_std),
@@ -144,7 +146,9 @@ def encode_numpy(policy: PolicyArrays) -> bytes:
         raise InvalidSettings(
             "the NumPy runtime has no convolutions, which this policy needs for images. Use --to onnx."
         )
-    about = {"format": runtime.FORMAT, "layers": len(policy.layers), "activation": policy.activation, **policy.about}
+    about = {"format": 1, "layers": len(policy.layers), "activation": policy.activation, **policy.about}
+    if policy.norms or policy.residual:  # which runtimes of format 1 do not have
+        about |= {"format": 2, "layer_norm": bool(policy.norms), "residual": policy.residual}
     unbounded = np.full_like(policy.act_mean, np.inf)
     low, high = (-unbounded, unbounded) if policy.bounds is None else policy.bounds
     arrays: dict[str, Any] = {
@@ -159,6 +163,8 @@ def encode_numpy(policy: PolicyArrays) -> bytes:
     }
     for n, (weight, bias) in enumerate(policy.layers):
         arrays |= {f"weight_{n}": weight, f"bias_{n}": bias}
+    for n, (gain, shift) in enumerate(policy.norms):
+        arrays |= {f"gain_{n}": gain, f"shift_{n}": shift}
     file = io.BytesIO()
     np.savez(file, **arrays)
     return file.getvalue()
@@ -185,7 +191,18 @@ def encode_onnx(policy: PolicyArrays) -> bytes:
         # ONNX's Clip takes one bound for all dimensions.
         return node("Min", node("Max", x, constant(low)), constant(high))
 
-    activation, settings = ONNX_ACTIVATIONS[policy.activation]
+    def activate(x: str) -> str:
+        if policy.activation == "silu":
+            return node("Mul", x, node("Sigmoid", x))
+        if policy.activation == "gelu":  # x / 2 · (1 + tanh(√(2/π) (x + 0.044715 x³)))
+            cube = node("Mul", node("Mul", node("Mul", x, x), x), constant(np.float32(0.044715)))
+            inner = node("Mul", node("Add", x, cube), constant(np.float32(np.sqrt(2 / np.pi))))
+            upper = node("Add", node("Tanh", inner), constant(np.float32(1)))
+            return node("Mul", node("Mul", x, constant(np.float32(0.5))), upper)
+        if policy.activation == "leaky-relu":
+            return node("LeakyRelu", x, alpha=0.01)
+        return node({"tanh": "Tanh", "relu": "Relu"}[policy.activation], x)
+
     varies = policy.obs_std > 0
     x = node("Sub", "observation", constant(policy.obs_mean))
     x = node("Div", x, constant(np.where(varies, policy.obs_std, np.float32(1))))
@@ -196,12 +213,15 @@ def encode_onnx(policy: PolicyArrays) -> bytes:
     if policy.image is not None:
         x = node("Reshape", x, constant(np.array([-1, *policy.image], np.int64)))
         for weight, bias, stride in policy.convolutions:
-            x = node("Conv", x, constant(weight), constant(bias), strides=[stride, stride])
-            x = node(activation, x, **settings)
+            x = activate(node("Conv", x, constant(weight), constant(bias), strides=[stride, stride]))
         x = node("Flatten", x)
     for n, (weight, bias) in enumerate(policy.layers):
-        x = node("Gemm", x, constant(weight), constant(bias))
-        x = x if n == len(policy.layers) - 1 else node(activation, x, **settings)
+        h = node("Gemm", x, constant(weight), constant(bias))
+        if n < len(policy.layers) - 1:
+            if policy.norms:
+                h = node("LayerNormalization", h, *map(constant, policy.norms[n]), epsilon=LAYER_NORM_EPS)
+            h = activate(h)
+        x = node("Add", x, h) if policy.residual and 0 < n < len(policy.layers) - 1 else h
     x = node("Add", node("Mul", x, constant(policy.act_std)), constant(policy.act_mean))
     if policy.bounds is not None:
         x = clip(x, *policy.bounds)

@@ -20,8 +20,9 @@ from typing import Any, BinaryIO, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
-FORMAT = 1
-"""Version of the file format."""
+FORMATS = (1, 2)
+"""Versions of the file format. The second has layer normalisation and residual connections."""
+LAYER_NORM_EPS = np.float32(1e-5)
 MAX_LAYERS = 100
 NEGATIVE_SLOPE = np.float32(0.01)
 """Of the leaky ReLU."""
@@ -45,7 +46,29 @@ def _leaky_relu(x: Floats, out: Floats) -> None:
     np.maximum(x, x * NEGATIVE_SLOPE, out=out)
 
 
-ACTIVATIONS: dict[str, Callable[[Floats, Floats], Any]] = {"tanh": np.tanh, "relu": _relu, "leaky-relu": _leaky_relu}
+def _silu(x: Floats, out: Floats) -> None:
+    np.multiply(x, np.float32(0.5) + np.float32(0.5) * np.tanh(np.float32(0.5) * x), out=out)
+
+
+def _gelu(x: Floats, out: Floats) -> None:
+    inner = np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)
+    np.multiply(x, np.float32(0.5) + np.float32(0.5) * np.tanh(inner), out=out)
+
+
+ACTIVATIONS: dict[str, Callable[[Floats, Floats], Any]] = {
+    "tanh": np.tanh,
+    "relu": _relu,
+    "leaky-relu": _leaky_relu,
+    "silu": _silu,
+    "gelu": _gelu,
+}
+
+
+def _layer_norm(x: Floats, gain: Floats, shift: Floats) -> None:
+    """Normalise the last axis in place."""
+    x -= x.mean(-1, keepdims=True)
+    x *= gain / np.sqrt(np.square(x).mean(-1, keepdims=True) + LAYER_NORM_EPS)
+    x += shift
 
 
 @final
@@ -62,6 +85,9 @@ class Policy:
         self._varies: Any = (std > 0).all() or std > 0
         self._limits = (-limit, limit) if np.isfinite(limit) else None
         self._layers = [(arrays[f"weight_{n}"], arrays[f"bias_{n}"]) for n in range(count - 1)]
+        normalised = range(count - 1) if about.get("layer_norm") else ()
+        self._norms = [(arrays[f"gain_{n}"], arrays[f"shift_{n}"]) for n in normalised]
+        self._residual = bool(about.get("residual"))
         # The last layer includes the scaling of the action to raw units.
         weight, bias = (arrays[f"{kind}_{count - 1}"].astype(np.float64) for kind in ("weight", "bias"))
         self._out = (weight * arrays["act_std"]).astype(np.float32)
@@ -100,10 +126,14 @@ class Policy:
         if self._limits is not None:
             np.maximum(z, self._limits[0], out=z)
             np.minimum(z, self._limits[1], out=z)
-        for (weight, bias), h in zip(self._layers, hidden, strict=True):
+        for n, ((weight, bias), h) in enumerate(zip(self._layers, hidden, strict=True)):
             np.dot(z, weight, out=h)
             np.add(h, bias, out=h)
+            if self._norms:
+                _layer_norm(h, *self._norms[n])
             self._activation(h, h)
+            if self._residual and n:
+                np.add(h, z, out=h)
             z = h
         action: Floats = np.dot(z, self._out)
         np.add(action, self._out_bias, out=action)
@@ -167,8 +197,8 @@ def read_array(file: BinaryIO | Any, size: int) -> npt.NDArray[Any]:
 
 def _check(arrays: Mapping[str, Any], about: Any) -> None:
     """Check that shapes are consistent and that values are finite."""
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise ValueError(f"this runtime reads format {FORMAT}")
+    if not isinstance(about, dict) or about.get("format") not in FORMATS:
+        raise ValueError("this runtime reads the formats 1 and 2")
     layers, activation = about["layers"], about["activation"]
     if type(layers) is not int or not 1 <= layers <= MAX_LAYERS:
         raise ValueError(f"it has {layers!r} layers; expected 1 to {MAX_LAYERS}")
@@ -183,6 +213,10 @@ def _check(arrays: Mapping[str, Any], about: Any) -> None:
     for n in range(layers):
         bias = act if n == layers - 1 else arrays[f"bias_{n}"].shape[:1]
         shapes |= {f"weight_{n}": before + bias, f"bias_{n}": bias}
+        if about.get("layer_norm") and n < layers - 1:
+            shapes |= {f"gain_{n}": bias, f"shift_{n}": bias}
+        if about.get("residual") and 0 < n < layers - 1 and before != bias:
+            raise ValueError(f"bias_{n} has shape {bias}; a residual layer needs {before}")
         before = bias
     for name, shape in shapes.items():
         if arrays[name].shape != shape or arrays[name].dtype != np.float32:

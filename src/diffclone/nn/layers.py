@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Literal, final
 
@@ -13,17 +14,22 @@ from diffclone.errors import InvalidSettings
 from diffclone.rng import Rng
 from diffclone.settings import added
 
-Activation = Literal["tanh", "relu", "leaky-relu"]
+Activation = Literal["tanh", "relu", "leaky-relu", "silu", "gelu"]
 Initialisation = Literal["default", "orthogonal"]
 TimeConditioning = Literal["table", "sinusoidal"]
 
 SMALLEST = 36
 """Smallest side of an image, in pixels: three convolutions then leave at least one."""
 
+LAYER_NORM_EPS = 1e-5
+"""Added to the variance in a layer normalisation."""
+
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
     "relu": torch.relu,
     "leaky-relu": nn.functional.leaky_relu,
+    "silu": nn.functional.silu,
+    "gelu": partial(nn.functional.gelu, approximate="tanh"),  # which NumPy can compute, too
 }
 
 
@@ -96,6 +102,11 @@ class Network:
     dropout: float = added(0.0)
     """Probability with which a unit of a hidden layer is 0 in training, rounded to a multiple of 1/256; the other units
     are scaled up to keep the mean. Actions use all units."""
+    layer_norm: bool = added(absent=False)
+    """Whether each hidden layer is normalised over its units before its activation: to mean 0 and variance 1, then with
+    a learned gain and bias."""
+    residual: bool = added(absent=False)
+    """Whether each hidden layer after the first adds its output to its input, h ← h + f(W h + b)."""
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.depth < 0:
@@ -111,8 +122,23 @@ class Network:
 
 
 @final
+class LayerNorm(nn.Module):
+    """Normalises over units to mean 0 and variance 1, then applies a learned gain and bias per member."""
+
+    def __init__(self, width: int, rng: Rng):
+        super().__init__()
+        shape = (len(rng.seeds), 1, width)
+        self.gain = nn.Parameter(torch.ones(shape, device=rng.device, dtype=rng.dtype))
+        self.bias = nn.Parameter(torch.zeros(shape, device=rng.device, dtype=rng.dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (…, batch, width) to (…, batch, width)."""
+        return nn.functional.layer_norm(x, x.shape[-1:], eps=LAYER_NORM_EPS) * self.gain + self.bias
+
+
+@final
 class MLP(nn.Module):
-    """A plain multi-layer perceptron."""
+    """A multi-layer perceptron, plain or with residual connections and layer normalisation."""
 
     def __init__(self, fan_in: int, fan_out: int, network: Network, rng: Rng):
         super().__init__()
@@ -120,14 +146,17 @@ class MLP(nn.Module):
         self.hidden = nn.ModuleList(Linear(a, b, rng, network.init) for a, b in pairwise(sizes))
         self.out = Linear(sizes[-1], fan_out, rng)
         self.activation = ACTIVATIONS[network.activation]
-        self.dropped = round(256 * network.dropout)
+        self.norms = nn.ModuleList(LayerNorm(network.width, rng) for _ in range(network.depth * network.layer_norm))
+        self.dropped, self.residual = round(256 * network.dropout), network.residual
 
     def forward(self, x: Tensor, dropout: Rng | None = None) -> Tensor:
         """Map (…, batch, in) to (…, batch, out); in training with the random numbers of dropout."""
-        for layer in self.hidden:
-            x = self.activation(layer(x))
+        for n, layer in enumerate(self.hidden):
+            h = layer(x)
+            h = self.activation(self.norms[n](h) if self.norms else h)
             if self.dropped and dropout is not None:
-                x = x * dropout.kept(self.dropped, *x.shape[-2:]) * (256 / (256 - self.dropped))
+                h = h * dropout.kept(self.dropped, *h.shape[-2:]) * (256 / (256 - self.dropped))
+            x = x + h if self.residual and n else h
         return self.out(x)
 
 
