@@ -118,8 +118,10 @@ def test_other_seeds_on_the_same_starts_are_compared_unpaired() -> None:
     assert (row.verdict, row.seeds) == ("reproduced", 12)
 
 
-def test_precisions_and_demonstrations_are_not_mixed() -> None:
-    assert row_of(MAZE, recipe_record(0.95, precision="tf32"), recipe_record(0.6, "bc")).verdict == "not run"
+def test_demonstrations_are_not_mixed_and_precisions_only_if_there_is_nothing_else() -> None:
+    fast, slow = recipe_record(0.95, precision="tf32"), recipe_record(0.6, "bc")
+    assert row_of(MAZE, fast, slow).on.endswith("different precisions")
+    assert not row_of(MAZE, fast, slow, recipe_record(0.6, "bc", seeds=3, precision="tf32")).on.endswith("precisions")
     assert row_of(MAZE, recipe_record(0.95, fingerprint="ours"), recipe_record(0.6, "bc")).verdict == "not run"
     row = row_of(MAZE, recipe_record(0.95, fingerprint="ours"), recipe_record(0.6, "bc", fingerprint="ours"))
     assert row.verdict == "reproduced"

@@ -69,9 +69,10 @@ def collect(claim: Claim, test: ClaimTest, finder: CellFinder) -> CollectedTest:
     kinds = RECIPE_KINDS if test.contrasts[0][0][1].recipe else RECIPE_KINDS[:1]
     options = [collect_kind(claim, test, finder, kind) for kind in kinds]
 
-    def preference(given: CollectedTest) -> tuple[bool, int, bool]:
+    def preference(given: CollectedTest) -> tuple[bool, bool, int, bool]:
         seeds = min((estimate.seeds for estimate in given.evidence.estimates), default=0)
-        return seeds > 0 and given.evidence.problem != QUICK, seeds, bool(given.records)
+        real = seeds > 0 and given.evidence.problem != QUICK
+        return real, real and given.kind.precision is not None, seeds, bool(given.records)
 
     return max(options, key=preference)
 
@@ -150,6 +151,7 @@ def claim_row(claim: Claim, test: ClaimTest, given: CollectedTest, decision: Dec
     on = test.on
     if shown[0][1].recipe and given.records:
         on += ", the authors' demonstrations" if given.kind.authors else ", bundled demonstrations"
+        on += "" if given.kind.precision else ", different precisions"
     return ClaimRow(
         claim=claim.claim,
         place=claim.place,

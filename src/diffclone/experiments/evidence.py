@@ -24,10 +24,14 @@ class RecipeKind:
 
     authors: bool
     """Whether they are trained on the demonstrations that the authors released."""
-    precision: str
+    precision: str | None
+    """Of matrix products in training; None: any."""
 
 
-RECIPE_KINDS = tuple(RecipeKind(authors, name) for authors in (True, False) for name in ("float32", "tf32", "bfloat16"))
+RECIPE_KINDS = tuple(
+    RecipeKind(authors, precision) for precision in ("float32", "tf32", "bfloat16", None) for authors in (True, False)
+)
+"""In the order of preference. Different precisions are compared only where there is nothing else."""
 
 
 @final
@@ -98,7 +102,7 @@ class CellFinder:
             task, preset = cell.recipe
             wanted = {"preset": f"{task}/{preset}", "protocol": "fixed", "options": {}}
             found = [r for r in evaluations if all(r.results.get(name) == value for name, value in wanted.items())]
-            found = [r for r in found if r.results.get("precision", "float32") == kind.precision]
+            found = [r for r in found if kind.precision in (r.results.get("precision", "float32"), None)]
             return [r for r in found if (r.data.get("fingerprint") == paper()["authors"].get(task)) == kind.authors]
         assert cell.study is not None, "a cell has one source"
         setting, method = cell.study
