@@ -155,6 +155,9 @@ def all_tables(*, quick: bool = False) -> list[ResultTable]:
             [*grid(("DM", "DM-0.01", "BC"), ("success",)), *errors],
             {
                 "reconstruction": rebuilt,
+                "reconstruction-curve": (
+                    record("reconstruction-curve", label="0", steps=[100, 1000], curve=[[0.001, 0.003], [0.2, 0.4]]),
+                ),
                 "samples": (samples("0"), samples("0.01")),
                 "trajectories": (*spiral, paths("DM-0.01", 0.1)),
             },
@@ -174,4 +177,5 @@ def all_tables(*, quick: bool = False) -> list[ResultTable]:
         ),
         make_table("pixels", grid(("BC", "DBC"), ("CarRacing",), unit="return"), quick=quick),
         make_table("gradient-field", (), {"field": (field(),)}, quick=quick),
+        make_table("known-errors", grid(("VAE", "DM alone"), ("Maze, without BC",)), quick=quick),
     ]

@@ -46,6 +46,7 @@ NAMES = [
     "augmentation",
     "pixels",
     "gradient-field",
+    "known-errors",
 ]
 
 

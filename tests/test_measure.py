@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from diffclone import methods
-from diffclone.experiments import measure
-from diffclone.experiments.measure import MEASURES, MeasureInput
+from diffclone.experiments import measure_samples
+from diffclone.experiments.measure import MEASURES
+from diffclone.experiments.measurement import MeasureInput
 from diffclone.files import read_lines
 from diffclone.fit import FitOptions, fit
 from diffclone.guides import DiffusionGuide
@@ -32,10 +33,15 @@ def trained_on_spiral(folder: Path) -> MeasureInput:
 
 
 def test_measurements_of_a_diffusion_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "STATES", 64)
+    monkeypatch.setattr(measure_samples, "STATES", 64)
     given = trained_on_spiral(tmp_path / "run")
     found = MEASURES["reconstruction"](given).results
     variance = float(given.demos.act.var(0).mean())
+    curve = MEASURES["reconstruction-curve"](given).results
+    assert curve["steps"][-1] == 50
+    means = [float(np.mean(errors)) for errors in curve["curve"]]
+    assert means[0] < 0.1 * variance, "little noise changes little"
+    assert means[-1] > 5 * means[0]
     assert len(found["mse"]) == 2
     assert max(found["mse"]) < 0.7 * variance, "actions depend on the state"
     assert found["action_noise"] == 0.0

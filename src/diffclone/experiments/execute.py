@@ -16,7 +16,8 @@ from typing import final
 from diffclone.data import Demonstrations
 from diffclone.errors import DiffcloneError, InvalidFile
 from diffclone.evaluation import evaluate
-from diffclone.experiments.measure import MEASURES, MeasureInput
+from diffclone.experiments.measure import MEASURES
+from diffclone.experiments.measurement import MeasureInput
 from diffclone.experiments.plan import Job, PlannedEvaluation, PlannedMeasurement, group_jobs, split_timed
 from diffclone.experiments.record_index import count_generated, generating_guide, load_demonstrations
 from diffclone.experiments.specification import DataChanges, RunOptions

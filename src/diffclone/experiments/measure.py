@@ -3,8 +3,6 @@
 majority ratio    states and actions are clustered separately, raw, by k-means with k = 10
                   n_ij   = pairs with the state in cluster i and the action in cluster j
                   ratio  = Σ_i max_j n_ij / Σ_ij n_ij        1: one kind of action per kind of state;  1/k: any
-sampled action    x_T ~ N(0, I), then ancestral steps to x_0; before each step the state part of x_t is replaced by
-at state s        √ᾱ_t s + √(1 − ᾱ_t) ε, so that the action part is sampled given the state
 gradient field    E (x̂ − x)_position = −(√(1 − ᾱ_t) / √ᾱ_t) E ε̂(√ᾱ_t x, t)_position       x: the position p, and
 at position p     the other features of an expert's pair
 
@@ -13,24 +11,24 @@ cluster size, reproduce its ratios on the authors' own files.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, final
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
-from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings, MissingPackage
 from diffclone.evaluation import evaluate
+from diffclone.experiments.measure_samples import (
+    measure_reconstruction,
+    measure_reconstruction_curve,
+    measure_samples,
+)
+from diffclone.experiments.measurement import MeasureInput, MeasureOutput, round_values
 from diffclone.files import read_lines
-from diffclone.nn.diffusion import Diffusion
 from diffclone.policy import Policy
 from diffclone.registry import Registry
-from diffclone.rng import Rng
 
 CLUSTERS, CLUSTER_SEEDS = 10, 5
 MAX_PATHS = 40
@@ -40,64 +38,8 @@ MAX_POINTS = 200
 TIMED_EPISODES, QUICK_TIMED_EPISODES = 10, 1
 TIMED_CALLS, TIMED_SECONDS = 5, 1.0
 """A latency is the median of at least this many calls, and of calls that take this long together."""
-STATES, QUICK_STATES = 400, 20
-"""Expert states at which actions are sampled."""
 FIELD_PAIRS, FIELD_PER_CELL = 32, 5
 """Expert pairs that an arrow averages over, and arrows along the side of a cell."""
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class MeasureInput:
-    """What a measurement can use."""
-
-    task: str
-    settings: Mapping[str, Any]
-    """Settings of the measurement."""
-    demos: Demonstrations
-    """The training data, or the task's demonstrations."""
-    clean_demos: Demonstrations
-    """The same without action noise and generated pairs."""
-    selected: Policy | None = None
-    """The selected members of the trained policy, if there is one."""
-    metrics: Path | None = None
-    """The file with the losses of all members during training."""
-    members: Sequence[int] = ()
-    """The indices of the selected members in that file."""
-    quick: bool = False
-    progress: Callable[[int, int], None] = lambda done, total: None
-
-    @property
-    def policy(self) -> Policy:
-        """The selected members; an error if nothing was trained."""
-        if self.selected is None:
-            raise InvalidSettings(f"this measurement on {self.task} needs a trained policy; it has no variant.")
-        return self.selected
-
-    def diffusion_model(self, member: int) -> Diffusion:
-        """Return the trained diffusion model of a member, or raise an error if there is none."""
-        guide = self.policy[member].guide
-        if guide is None or not isinstance(guide.weights, Diffusion):
-            method = type(self.policy.method).__name__
-            raise InvalidSettings(f"this measurement needs a diffusion model; {method} was trained without one.")
-        return guide.weights
-
-
-@final
-@dataclass(frozen=True)
-class MeasureOutput:
-    """What a measurement adds to its Record."""
-
-    results: Mapping[str, Any]
-    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Details of the measurement that are not in its specification."""
-    device: str | None = None
-    """The device, if it is not the policy's."""
-
-
-def round_values(values: npt.ArrayLike, digits: int = 4) -> list[Any]:
-    """Return rounded values as lists."""
-    return np.round(np.asarray(values, dtype=np.float64), digits).tolist()
 
 
 def measure_multimodality(given: MeasureInput) -> MeasureOutput:
@@ -195,56 +137,6 @@ def measure_curves(given: MeasureInput) -> MeasureOutput:
 
 
 @torch.no_grad()
-def sample_actions(model: Diffusion, states: Tensor, act_size: int, rng: Rng) -> Tensor:
-    """Sample actions at normalised states of shape (1, rows, size)."""
-    rows, size = states.shape[-2:]
-    x = rng["start"].normal(rows, size + act_size)
-    steps = list(reversed(range(len(model.beta))))
-    embedded = model.denoiser.embed(torch.tensor(steps, device=x.device)[None])
-    for k, t in enumerate(steps):
-        noisy = model.signal[t] * states + model.noise[t] * rng[f"state {t}"].normal(rows, size)
-        x = torch.cat([noisy, x[..., size:]], -1)
-        _, eps_hat = model.predict(x, t, [e[..., k : k + 1, :] for e in embedded], None, within_box=False)
-        z = rng[f"noise {t}"].normal(rows, size + act_size) if t else None
-        x = model.ancestral_step(x, t, eps_hat, z)
-    return x[..., size:]
-
-
-def sample_at_expert_states(given: MeasureInput, member: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Return evenly spaced rows of the demonstrations, and the actions sampled there in raw units."""
-    policy, count = given.policy, QUICK_STATES if given.quick else STATES
-    rows = np.unique(np.linspace(0, given.demos.num_steps - 1, count).astype(np.int64))
-    device, dtype = policy.device, policy.normaliser.obs_mean.dtype
-    states = policy.normaliser.normalise_obs(torch.tensor(given.demos.obs[rows], device=device).to(dtype))
-    rng = Rng([int(policy.members[member]["seed"])], device=device, dtype=dtype, path="measure")
-    act = sample_actions(given.diffusion_model(member), states[None], policy.dims.act, rng)
-    return rows, policy.normaliser.restore_act(act[0]).double().cpu().numpy()
-
-
-def measure_samples(given: MeasureInput) -> MeasureOutput:
-    """Store actions that the first member's diffusion model samples at expert states."""
-    rows, act = sample_at_expert_states(given, 0)
-    results = {
-        "states": round_values(given.demos.obs[rows, :2]),
-        "expert": round_values(given.demos.act[rows]),
-        "sampled": round_values(act),
-    }
-    return MeasureOutput(results, {"states": len(rows), "sampler": "ancestral, held to the state"})
-
-
-def measure_reconstruction(given: MeasureInput) -> MeasureOutput:
-    """Measure the mean squared error of sampled actions to clean expert actions, one value per member."""
-    errors: list[float] = []
-    for member in range(len(given.policy)):
-        rows, act = sample_at_expert_states(given, member)
-        errors.append(float(np.square(act - given.clean_demos.act[rows]).mean()))
-        given.progress(member + 1, len(given.policy))
-    noise = given.demos.meta.get("action_noise") or [{"level": 0.0}]
-    results = {"action_noise": noise[-1]["level"], "mse": round_values(errors, 6)}
-    return MeasureOutput(results, {"sampler": "ancestral, held to the state"})
-
-
-@torch.no_grad()
 def measure_field(given: MeasureInput) -> MeasureOutput:
     """Compute the gradient field over the free cells of the maze with the first member's diffusion model."""
     from diffclone.tasks.maze import CELLS, SHIFT, WALLS
@@ -283,6 +175,7 @@ MEASURES: Registry[Callable[[MeasureInput], MeasureOutput]] = Registry(
         "trajectories": measure_trajectories,
         "samples": measure_samples,
         "reconstruction": measure_reconstruction,
+        "reconstruction-curve": measure_reconstruction_curve,
         "curves": measure_curves,
         "field": measure_field,
     },

@@ -19,6 +19,7 @@ from diffclone.model import Method, Model, Training
 from diffclone.nn import Network
 from diffclone.nn.encoder import Encoder
 from diffclone.registry import Registry
+from diffclone.training.members import replace_fields
 
 
 @final
@@ -167,7 +168,7 @@ def preset_name(variant: Variant, source: SettingsSource) -> str:
 
 def variant_method(variant: Variant, options: RunOptions) -> Method[Any]:
     """Return the method of a variant with its settings."""
-    method = replace(PRESETS[preset_name(variant, options.source)].method, **variant.overrides)
+    method = replace_fields(PRESETS[preset_name(variant, options.source)].method, variant.overrides)
     return shorten_training(method) if options.quick else method
 
 

@@ -33,7 +33,7 @@ class Variant:
     preset: str | None = None
     """Which of our presets to use instead of `best` or `brief`."""
     overrides: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Fields of the method that differ from the preset."""
+    """Fields of the method that differ from the preset; those of its parts have a dot: "guide.t_low"."""
     vary: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
     """Fields in which the members differ, with their values."""
     data: DataChanges = DataChanges()

@@ -2,7 +2,7 @@
 
 manifold          (a) sampled actions    (b) trajectories
 noise-injection   (a) the expert's actions    (b) with noise    (c) generated actions    (d) trajectories
-                  and the reconstruction error over the noise
+                  and the reconstruction error over the noise, and over the step t from which it begins
 """
 
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ def draw_noise_injection(sheet: ResultTable) -> list[PageFigure]:
         caption = f"{sheet.title}: actions before and after noise, actions generated from noisy data, and paths."
         description = f"{_describe_distance(noisy[:1])} {_describe_ends(paths)}".strip()
         figures.append(PageFigure(sheet.name, figure, caption, description))
-    return figures + _draw_reconstruction(sheet)
+    return figures + _draw_reconstruction(sheet) + _draw_reconstruction_curve(sheet)
 
 
 def noise_of(record: Record) -> float:
@@ -99,28 +99,11 @@ def _draw_reconstruction(sheet: ResultTable) -> list[PageFigure]:
     levels = [noise_of(record) for record in records]
     errors = [np.asarray(record.results["mse"], dtype=np.float64) for record in records]
     means = [float(error.mean()) for error in errors]
-    paper = {
-        level: cell.printed.mean
-        for cell in sheet.cells
-        if cell.unit == "mse" and cell.printed is not None
-        for level in (number_in(cell.column), number_in(cell.row))
-        if level is not None
-    }
     with new_figure(6.4, 3.4) as figure:
         axes = figure.add_subplot()
-        axes.plot(range(len(levels)), means, color=LIGHT["blue"], marker="o", markersize=4.5, label="ours, mean")
+        axes.plot(range(len(levels)), means, color=LIGHT["blue"], marker="o", markersize=4.5, label="mean")
         for x, error in enumerate(errors):
             axes.plot([x] * len(error), error, ".", color=LIGHT["blue"], alpha=0.6, markersize=4)
-        if paper and not sheet.quick:
-            known = [(x, paper[level]) for x, level in enumerate(levels) if level in paper]
-            axes.plot(
-                *zip(*known, strict=True),
-                color=LIGHT["soft"],
-                linestyle="--",
-                marker="D",
-                markerfacecolor="none",
-                label="the paper",
-            )
         axes.set_xticks(range(len(levels)), [f"{level:g}" for level in levels])
         axes.set_xlabel("noise added to the expert's actions")
         axes.set_ylabel("mean squared error")
@@ -131,8 +114,34 @@ def _draw_reconstruction(sheet: ResultTable) -> list[PageFigure]:
         f"The error is {means[0]:.4f} at noise {levels[0]:g} and {means[-1]:.4f} at {levels[-1]:g}; "
         f"the smallest, {means[least]:.4f}, is at {levels[least]:g}."
     )
-    caption = "Reconstruction error of the diffusion model on the expert's actions: one dot per seed, and their mean."
+    caption = (
+        "Error of actions that the diffusion model samples at the expert's states: one dot per seed, and their mean. "
+        "Not comparable with the paper's, which depends on how actions are reconstructed."
+    )
     return [PageFigure(f"{sheet.name}-reconstruction", figure, caption, description)]
+
+
+def _draw_reconstruction_curve(sheet: ResultTable) -> list[PageFigure]:
+    records = sheet.measured.get("reconstruction-curve", ())
+    if not records:
+        return []
+    steps = [int(step) for step in records[0].results["steps"]]
+    errors = np.asarray(records[0].results["curve"], dtype=np.float64)
+    means = errors.mean(1)
+    with new_figure(6.4, 3.4) as figure:
+        axes = figure.add_subplot()
+        axes.plot(steps, means, color=LIGHT["blue"], marker="o", markersize=4.5, label="mean")
+        axes.plot(steps, errors, ".", color=LIGHT["blue"], alpha=0.6, markersize=4)
+        axes.set_yscale("log")
+        axes.set_xlabel("step t up to which a pair is noised")
+        axes.set_ylabel("mean squared error")
+        axes.grid(axis="y", color=LIGHT["line"], linewidth=0.6)
+    description = f"The error grows from {means[0]:.2g} at t = {steps[0]} to {means[-1]:.2g} at t = {steps[-1]}."
+    caption = (
+        "Error of actions that are noised up to step t and reconstructed: one dot per seed, and their mean. Any value "
+        "between the ends can be had by a choice of t."
+    )
+    return [PageFigure(f"{sheet.name}-curve", figure, caption, description)]
 
 
 def _draw_actions(axes: Axes, records: Sequence[Record], which: Sequence[str]) -> None:

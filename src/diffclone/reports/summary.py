@@ -7,7 +7,7 @@ from diffclone.reports.numbers import cell_label
 
 COMPUTED = "computed from two printed numbers"
 """A note on a printed number that is not a contradiction."""
-FIGURE_KINDS = ("samples", "trajectories", "curves", "field")
+FIGURE_KINDS = ("samples", "trajectories", "curves", "field", "reconstruction-curve")
 """Kinds of Records that appear in figures only, not in a table."""
 ABSENT: tuple[Status, ...] = ("not run", "failed")
 
@@ -31,7 +31,7 @@ def list_absent(sheet: ResultTable) -> dict[str, list[str]]:
     for kind in FIGURE_KINDS:
         if kind in sheet.measured and not sheet.measured[kind]:
             found.setdefault("not run", []).append(f"{kind}, of the figure")
-    if not sheet.cells and not sheet.measured:
+    if (not sheet.cells and not sheet.measured) or found.get("not run", []) == [cell_label(c) for c in sheet.cells]:
         found["not run"] = ["everything"]
     return found
 

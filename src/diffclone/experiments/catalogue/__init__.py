@@ -1,6 +1,6 @@
-"""The fourteen experiments of the paper, as data."""
+"""The fourteen experiments of the paper, and one on what does not come out, as data."""
 
-from diffclone.experiments.catalogue import measurements, scores
+from diffclone.experiments.catalogue import known_errors, measurements, scores
 from diffclone.experiments.specification import Experiment
 from diffclone.registry import Registry
 
@@ -23,6 +23,7 @@ EXPERIMENTS: Registry[Experiment] = Registry(
             scores.AUGMENTATION,
             scores.PIXELS,
             measurements.GRADIENT_FIELD,
+            known_errors.KNOWN_ERRORS,
         )
     },
     group="diffclone.experiments",

@@ -130,6 +130,7 @@ NOISE_INJECTION = Experiment(
             )
             for level in ACTION_NOISE
         ),
+        Measurement("reconstruction-curve", "0", noisy_variant(0.0)),
         *(Measurement("samples", f"{level:g}", noisy_variant(level)) for level in SHOWN_NOISE),
         EXPERT_PATHS,
         *(measure_paths(noisy_name(level), noisy_variant(level)) for level in SHOWN_NOISE),
@@ -139,7 +140,8 @@ NOISE_INJECTION = Experiment(
         **SPIRAL_CHOICES,
         "noise": "Gaussian, in the unit of the actions, drawn once.",
         "reconstruction": "The mean squared difference between sampled and clean expert actions, over pairs and both "
-        "force components; the paper does not say how it reconstructs.",
+        "force components; the paper does not say how it reconstructs. The curve shows how much this matters: pairs "
+        "are noised up to step t and denoised from there.",
         "policies": "Those trained with the guide alone also see the noisy actions, in the subtracted term.",
     },
 )
