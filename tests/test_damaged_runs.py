@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from conftest import Command
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training, fit
 from diffclone.errors import DiffcloneWarning, InvalidData, InvalidFile
 from diffclone.files import read_tensors, write_tensors
@@ -179,3 +180,21 @@ def test_a_policy_refuses_observations_that_are_not_finite(demos: Demonstrations
     policy = fit(BC(training=SMALL, network=Network(width=4, depth=1)), demos, device="cpu")
     with pytest.raises(InvalidData, match="NaN or infinity"):
         policy(np.array([value, 0.0]))
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--seeds", "1000000000"), "at most 100000 members; these would be 1000000000"),
+        (("--network.width", "10000000"), "network.width is 10000000; it can be at most 65536"),
+        (("--network.depth", "1000000"), "network.depth is 1000000; it can be at most 1000"),
+    ],
+)
+def test_sizes_that_no_machine_has_are_refused_before_a_folder_is_made(
+    diffclone: Command, tmp_path: Path, flags: tuple[str, str], message: str
+) -> None:
+    result = diffclone("train", "spiral", "--method", "bc", "--device", "cpu", *flags, "--out", tmp_path / "run")
+    assert result.code != 0
+    assert message in result.err
+    assert result.err.count("\n") == 1
+    assert not (tmp_path / "run").exists()

@@ -15,7 +15,7 @@ from diffclone.data import Demonstrations, Normaliser
 from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidSettings
 from diffclone.model import Method
 from diffclone.policy import Policy
-from diffclone.settings import to_dict
+from diffclone.settings import check_sizes, to_dict
 from diffclone.training import Precision, Progress, Stack, suggestion, train
 from diffclone.training.checkpoint import GuideCache
 from diffclone.training.guide import TrainedGuide
@@ -165,7 +165,8 @@ def find_diverged(net: nn.Module) -> list[int]:
 
 
 def check_options(method: Method[Any], options: FitOptions) -> None:
-    """Refuse options that the method cannot be trained with."""
+    """Refuse settings and options that cannot be trained with."""
+    check_sizes(method)
     Stack.of(method, options.seeds, options.vary)
     choose_device(options.device)
     last = method.training.updates

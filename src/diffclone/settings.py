@@ -33,6 +33,10 @@ def _is_absent(value: Any, field: "dataclasses.Field[Any]") -> bool:
     )
 
 
+LARGEST = {"width": 2**16, "depth": 1000, "latent": 2**16, "steps": 100_000, "draws": 10_000, "calls": 100_000}
+"""The largest values of fields that give sizes. Anything larger is an error, and could fill the memory of a machine."""
+
+
 def to_dict(value: Any) -> Any:
     """Return a settings object as plain values."""
     if isinstance(value, tuple):
@@ -61,6 +65,16 @@ def set_values(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[s
         outer, dot, inner = name.partition(".")
         changed[outer] = set_values(changed[outer], {inner: value}) if dot else value
     return changed
+
+
+def check_sizes(settings: Any, path: str = "") -> None:
+    """Refuse sizes that are too large to be meant, here and in the settings of the fields."""
+    for field in dataclasses.fields(settings):
+        value, place = getattr(settings, field.name), _join(path, field.name)
+        if dataclasses.is_dataclass(value):
+            check_sizes(value, place)
+        elif isinstance(value, int) and value > LARGEST.get(field.name, value):
+            raise InvalidSettings(f"{place} is {value}; it can be at most {LARGEST[field.name]}.")
 
 
 def differences(a: Any, b: Any, path: str = "") -> list[str]:
@@ -178,9 +192,11 @@ def _build(cls: type[Any], values: dict[str, Any], path: str) -> Any:
     hints = get_type_hints(cls)
     built = {name: _convert(hints[name], value, _join(path, name)) for name, value in values.items()}
     try:
-        return cls(**built)
+        settings = cls(**built)
     except Exception as error:  # what a class says of values of the right types
         raise InvalidSettings(f"{path or cls.__name__}: {str(error).split(chr(10))[0]}") from error
+    check_sizes(settings, path)
+    return settings
 
 
 def _join(path: str, key: str) -> str:

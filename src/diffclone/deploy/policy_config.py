@@ -35,6 +35,9 @@ class PolicyConfig:
     def __post_init__(self) -> None:
         if min(self.observation_size, self.action_size, len(self.members)) < 1:
             raise InvalidSettings("observation_size, action_size and the number of members must be at least 1.")
+        for k, member in enumerate(self.members):
+            if not isinstance(member.get("seed"), int):
+                raise InvalidSettings(f"members[{k}].seed must be a whole number; it is {member.get('seed')!r}.")
 
     @classmethod
     def read(cls, path: Path) -> "PolicyConfig":

@@ -105,13 +105,16 @@ def parts_from_tensors(
     method: Model[Any], dims: Dims, tensors: Mapping[str, Mapping[str, Tensor]], source: str
 ) -> dict[str, nn.Module]:
     """Make the parts of a method from saved tensors, by part and by name; `source` is named in errors."""
-    parts = init_parts(method, dims, Rng([0]))
-    for name, net in parts.items():
-        expected, found = net.state_dict(keep_vars=True), tensors.get(name, {})
-        for key, value in expected.items():
+    # Tensors on the device "meta" have a shape and no memory: a wrong size is found before anything is made.
+    for name, net in init_parts(method, dims, Rng([0], device="meta")).items():
+        found = tensors.get(name, {})
+        for key, value in net.state_dict().items():
             if key not in found or found[key].shape[1:] != value.shape[1:]:
                 shape = tuple(found[key].shape) if key in found else "none"
                 raise InvalidFile(f"{source}: the settings require {name}.{key} {tuple(value.shape)}; it has {shape}.")
-            value.data = found[key]
+    parts = init_parts(method, dims, Rng([0]))
+    for name, net in parts.items():
+        for key, value in net.state_dict(keep_vars=True).items():
+            value.data = tensors[name][key]
         net.requires_grad_(requires_grad=False)
     return parts

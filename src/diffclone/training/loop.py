@@ -69,14 +69,22 @@ class Trained:
 
 
 def run_reporting(training: Generator[Progress, None, T], progress: Callable[[Progress], None]) -> T:
-    """Run a training to its end, call `progress` with each report, and return the result."""
+    """Run a training to its end, call `progress` with each report, and return the result.
+
+    If `progress` raises an exception, the training writes a checkpoint, unless a file could not be written: a
+    checkpoint after a report that was lost would lose it for ever.
+    """
     try:
         while True:
-            progress(next(training))
+            now = next(training)
+            try:
+                progress(now)
+            except OSError as error:
+                training.throw(error)
     except StopIteration as end:
         return end.value
     finally:
-        training.close()  # writes a checkpoint if `progress` raised an exception
+        training.close()
 
 
 def train(model: Model[Any], stack: Stack, session: Session) -> Generator[Progress, None, Trained]:

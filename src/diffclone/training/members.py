@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
@@ -17,6 +18,9 @@ from diffclone.model import Model
 M = TypeVar("M", bound=Model[Any])
 Net = TypeVar("Net", bound=nn.Module)
 S = TypeVar("S")
+
+MAX_MEMBERS = 100_000
+"""More members than any machine can train at once."""
 
 Member = dict[str, int | float]
 """The seed of a member, and its values of the fields that vary."""
@@ -49,6 +53,8 @@ class Stack:
                 raise InvalidSettings(f"{name} must vary over a list of numbers, at least one; it is {values!r}.")
             for value in checked[name]:
                 replace_fields(model, {name: value})  # raises an error for a value that the field cannot have
+        if (members := len(seeds) * math.prod(map(len, checked.values()))) > MAX_MEMBERS:
+            raise InvalidSettings(f"one training can have at most {MAX_MEMBERS} members; these would be {members}.")
         if not len(seeds) or len(set(seeds)) != len(seeds):
             raise InvalidSettings(f"seeds must be different, and at least one; they are {list(seeds)}.")
         return cls(tuple(seeds), checked)

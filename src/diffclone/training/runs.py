@@ -176,6 +176,7 @@ def train_run(
 
     `episodes` are the fingerprints to remember; by default those of `demos` and `options.held_out`.
     """
+    check_options(method, options)  # settings that cannot be trained must not create a folder
     identity = {
         "task": task,
         "method": to_dict(method),
@@ -191,7 +192,6 @@ def train_run(
     if options.snapshots:
         identity["snapshots"] = sorted({*options.snapshots})
     identity = json.loads(json.dumps(identity))
-    check_options(method, options)  # settings that cannot be trained must not create a folder
     check_folder(folder, identity)
     run = Run(folder)
     if run.finished and run.episodes is not None:

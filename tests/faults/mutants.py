@@ -1,0 +1,214 @@
+"""Damage each file that diffclone writes, and read it again.
+
+    python tests/faults/mutants.py --count 10000
+
+prints JSON for each file: how many damaged versions were read, how many of them gave a valid result, were refused with
+one line, ended in another exception ("traceback"), or took longer than the time limit ("hang"), and by how many MiB the
+process grew at most for one of them. Version n of a file is always the same.
+"""
+
+import argparse
+import contextlib
+import json
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from diffclone import Demonstrations, Policy
+from diffclone.deploy import runtime
+from diffclone.deploy.calibration import calibrate
+from diffclone.deploy.export import export
+from diffclone.errors import DiffcloneError
+from diffclone.files import read_tensors
+from diffclone.fit import FitOptions
+from diffclone.records import Record
+from diffclone.training import Progress
+from diffclone.training.runs import Run, train_run
+from faults.crash_points import METHODS, demonstrations
+from test_hostile_files import damage, damage_json
+
+SECONDS, GROWTH_MIB = 10, 1024
+
+
+def options(base: Path) -> FitOptions:
+    return FitOptions(seeds=(0, 1), device="cpu", cache=base / "cache", checkpoint_seconds=0.0, snapshots=(32,))
+
+
+class Stop(Exception):
+    """Ends a training."""
+
+
+def make_files(base: Path) -> None:
+    """Write every kind of file: a finished run with a monitor, an interrupted run, a cache and an export."""
+    demos = demonstrations()
+    run = train_run(base / "run", METHODS["dbc"], demos, options(base))
+    x = np.random.default_rng(1).uniform(-1, 1, (400, 2))
+    others = Demonstrations.from_arrays(x, x[:, :1], episode_ends=range(20, 401, 20))
+    calibrate(run.policy(), others, alpha=0.1).save(base / "policy")
+    export(replace(run.policy()[0], guide=None), base / "policy.npz", "numpy")
+
+    def stop(now: Progress) -> None:
+        if (now.stage, now.update) == ("policy", 32):
+            raise Stop
+
+    with contextlib.suppress(Stop):
+        train_run(base / "interrupted", METHODS["dbc"], demos, options(base / "interrupted"), progress=stop)
+
+
+def read_policy(base: Path) -> None:
+    policy = Policy.load(base / "policy")
+    act = policy(np.zeros(2))
+    assert np.isfinite(act).all()
+    if policy.calibrated_monitor is not None:
+        policy.monitor(np.zeros(2), act[0])
+
+
+def read_run(base: Path) -> None:
+    run = Run(base / "run")
+    policy = run.policy()
+    policy(np.zeros(2))
+    assert policy.guide is not None
+    policy.guide.cost(np.zeros((1, 2)), np.zeros((1, 1)))
+    _ = run.episodes, run.identity(), run.snapshots()
+    train_run(base / "run", METHODS["dbc"], demonstrations(), options(base))
+
+
+def read_records(base: Path) -> None:
+    for record in Record.read_all(base / "run" / "records.jsonl"):
+        assert isinstance(record.kind, str)
+
+
+def resume(base: Path) -> None:
+    shutil.rmtree(base / "interrupted" / "cache")  # the checkpoint must be read
+    train_run(base / "interrupted", METHODS["dbc"], demonstrations(), options(base))
+    ours, theirs = (read_tensors(base / name / "policy" / "model.safetensors")[0] for name in ("interrupted", "run"))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def use_cache(base: Path) -> None:
+    train_run(base / "second", METHODS["dbc"], demonstrations(), options(base))
+
+
+def read_export(base: Path) -> None:
+    runtime.load(base / "policy.npz")(np.zeros(2))
+
+
+FILES: dict[str, Callable[[Path], None]] = {
+    "policy/config.json": read_policy,
+    "policy/model.safetensors": read_policy,
+    "policy/calibration.json": read_policy,
+    "policy/monitor.safetensors": read_policy,
+    "run/run.json": read_run,
+    "run/episodes.json": read_run,
+    "run/parts/guide.safetensors": read_run,
+    "run/snapshots/32/config.json": read_run,
+    "run/records.jsonl": read_records,
+    "interrupted/metrics.jsonl": resume,
+    "interrupted/run.json": resume,
+    "interrupted/checkpoints/guide.safetensors": resume,
+    "interrupted/checkpoints/policy.safetensors": resume,
+    "cache/*.safetensors": use_cache,
+    "policy.npz": read_export,
+}
+"""The files, and what reads each of them. Of several files the first is damaged."""
+
+
+def damage_file(path: Path, rng: random.Random) -> None:
+    """Change bytes, or values of JSON, or values in the header of a safetensors file."""
+    content = path.read_bytes()
+    structured = rng.random() < 0.5
+    if structured and path.suffix == ".json":
+        path.write_bytes(damage_json(content, rng))
+    elif structured and path.suffix == ".jsonl":
+        lines = content.splitlines()
+        k = rng.randrange(len(lines))
+        lines[k] = damage_json(lines[k], rng)
+        path.write_bytes(b"\n".join(lines) + b"\n")
+    elif structured and path.suffix == ".safetensors":
+        size = int.from_bytes(content[:8], "little")
+        header = damage_json(content[8 : 8 + size], rng)
+        path.write_bytes(len(header).to_bytes(8, "little") + header + content[8 + size :])
+    else:
+        path.write_bytes(damage(content, rng))
+
+
+class Hang(BaseException):
+    """Raised when the time is up."""
+
+
+def raise_hang(*arguments: Any) -> None:
+    raise Hang
+
+
+def outcome(work: Callable[[], None]) -> tuple[str, str]:
+    """Return how some work ends, and the message of an error."""
+    signal.alarm(SECONDS)
+    try:
+        work()
+    except (DiffcloneError, runtime.InvalidPolicy) as error:
+        message = str(error)
+        return "refused" if message.isprintable() and len(message) < 1500 else "traceback", message
+    except Hang:
+        return "hang", ""
+    except Exception as error:
+        return "traceback", f"{type(error).__name__}: {error}"
+    finally:
+        signal.alarm(0)
+    return "valid", ""
+
+
+def peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def try_file(good: Path, name: str, count: int, first: int = 0) -> dict[str, Any]:
+    """Read `count` damaged versions of a file; return the counts."""
+    counts: dict[str, Any] = {"file": name, "count": count, "valid": 0, "refused": 0, "traceback": 0, "hang": 0}
+    counts |= {"MiB": 0.0, "examples": []}
+    work = good.with_name("work")
+    for number in range(first, first + count):
+        shutil.copytree(good, work)
+        victim = min(work.glob(name))
+        damage_file(victim, random.Random(f"{name} {number}"))
+        before = peak_mib()
+        kind, message = outcome(lambda: FILES[name](work))
+        growth = round(peak_mib() - before, 1)
+        counts[kind] += 1
+        counts["MiB"] = max(counts["MiB"], growth)
+        if kind in ("traceback", "hang") or growth > GROWTH_MIB:
+            counts["examples"].append([number, kind, message[:300], growth])
+        shutil.rmtree(work)
+    return counts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", default=list(FILES), help="files to damage")
+    parser.add_argument("--count", type=int, default=500, help="damaged versions of each file")
+    parser.add_argument("--first", type=int, default=0, help="number of the first version")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGALRM, raise_hang)
+    resource.setrlimit(resource.RLIMIT_DATA, (4 * 2**30, 4 * 2**30))  # a failure must not take the whole machine
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        make_files(Path(folder) / "good")
+        for name in arguments.files:
+            print(json.dumps(try_file(Path(folder) / "good", name, arguments.count, arguments.first)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
