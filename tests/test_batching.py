@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from diffclone.deploy.serving import batching
-from diffclone.deploy.serving.batching import CALL_SECONDS, FIRST_ROWS, MAX_WAITING_ROWS, Batcher, fair_shares
+from diffclone.deploy.serving.batching import (
+    CALL_SECONDS,
+    FIRST_ROWS,
+    MAX_WAITING_ROWS,
+    SMALL_ROWS,
+    Batcher,
+    fair_shares,
+)
 from diffclone.deploy.serving.bodies import MAX_ROWS, RequestError
 from serving_examples import OBS, trained_policy
 
@@ -24,9 +31,7 @@ from serving_examples import OBS, trained_policy
         ([5, 5, 5], 3, [1, 1, 1]),
     ],
 )
-def test_small_requests_get_all_and_large_ones_share_the_rest(
-    wanted: list[int], limit: int, expected: list[int]
-) -> None:
+def test_fair_shares(wanted: list[int], limit: int, expected: list[int]) -> None:
     assert fair_shares(wanted, limit) == expected
 
 
@@ -128,8 +133,28 @@ def test_a_large_request_is_spread_over_calls_and_small_ones_pass_it() -> None:
 
     asyncio.run(main())
     assert order == ["small"] * 5 + ["large"]
+    assert act.calls.count(1) == 5, "a small request waited for the rows of the large one in its own call"
     assert max(act.calls) <= FIRST_ROWS
     assert sum(act.calls) == 1005
+
+
+def test_large_and_small_requests_take_turns() -> None:
+    act = Recorder(seconds=0.02)
+
+    async def main() -> None:
+        batcher = Batcher(act)
+
+        async def small(count: int) -> None:
+            for _ in range(count):
+                await batcher(rows(1))
+
+        await asyncio.gather(batcher(rows(300)), batcher(rows(300)), small(5), small(5))
+
+    asyncio.run(main())
+    places = [place for place, count in enumerate(act.calls) if count == 2]
+    assert len(places) == 5
+    assert np.diff(places).max() == 2, "small requests waited for more than one call of large ones"
+    assert np.diff(places).min() == 2, "large requests did not advance between small ones"
 
 
 def test_the_rows_of_a_call_adapt_to_its_time() -> None:
@@ -180,7 +205,7 @@ def test_the_rows_that_wait_are_limited_but_small_requests_pass(monkeypatch: pyt
             await batcher(rows(20))
         assert refused.value.status == 503
         await batcher(rows(10))
-        await batcher(rows(16))
+        await batcher(rows(SMALL_ROWS))
         await large
         assert batcher.waiting_rows == 0
 

@@ -1,8 +1,9 @@
-"""Answer requests that wait at the same time by one call of the policy, with a fair share of the rows for each.
+"""Answer requests that wait at the same time by one call of the policy.
 
-While a call runs in the worker thread, requests collect; the next call takes rows of all of them. Nothing waits for a
-batch to fill. A large request is spread over several calls of at most `rows_per_call` rows, which adapts so that a call
-takes about `CALL_SECONDS`. A request of one row therefore waits for the running call and for its own.
+While a call runs in the worker thread, requests collect; the next call answers all small ones. Nothing waits for a
+batch to fill. Large requests take turns with the small ones: a call takes equal shares of the rows of each, at most
+`rows_per_call` together, which adapts so that a call takes about `CALL_SECONDS`. A small request therefore waits for at
+most one call with the rows of large ones, however many these are, and then for its own.
 """
 
 import asyncio
@@ -18,13 +19,15 @@ import numpy as np
 
 from diffclone.deploy.serving.bodies import MAX_ROWS, Floats, RequestError, Scores
 
+SMALL_ROWS = 4
+"""Requests of at most so many rows are small. They are never refused: the number of connections limits them."""
 CALL_SECONDS = 0.01
-"""A longer call halves the rows of the next one."""
+"""A longer call with large requests halves the rows of the next one."""
+MIN_ROWS = 8
+"""Not less, so that large requests also advance on a machine whose calls are slow for other reasons."""
 FIRST_ROWS = 64
 MAX_WAITING_ROWS = 16 * MAX_ROWS
 """Rows that may wait before further large requests are refused."""
-SMALL_ROWS = 16
-"""Requests of at most so many rows are never refused: the number of connections limits them."""
 
 Act: TypeAlias = Callable[[Floats], "Piece"]
 """Returns actions, and the monitor's scores if there is one, for observations (rows, size)."""
@@ -52,9 +55,10 @@ class Batcher:
         self.act, self.on_call = act, on_call
         """`on_call` is told the rows of every call."""
         self.rows_per_call = FIRST_ROWS
-        self.waiting: list[Job] = []
+        self.small: list[Job] = []
+        self.large: list[Job] = []
         self.waiting_rows = 0
-        self._busy = False
+        self._busy = self._with_large = False
         self._thread = ThreadPoolExecutor(1, "policy")
 
     async def __call__(self, obs: Floats) -> Piece:
@@ -65,7 +69,7 @@ class Batcher:
             )
         loop = asyncio.get_running_loop()
         job = Job(obs, loop.create_future())
-        self.waiting.append(job)
+        (self.small if len(obs) <= SMALL_ROWS else self.large).append(job)
         self.waiting_rows += len(obs)
         if not self._busy:
             self._busy = True
@@ -77,9 +81,14 @@ class Batcher:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _start_call(self) -> None:
-        """Take a fair share of rows from every waiting request and compute them in the thread."""
-        jobs = self.waiting[: self.rows_per_call]
-        shares = fair_shares([len(job.obs) - job.taken for job in jobs], self.rows_per_call)
+        """Take the small requests, or shares of the large ones if it is their turn, and compute them in the thread."""
+        self._with_large = bool(self.large) and not (self.small and self._with_large)
+        if self._with_large:
+            jobs, self.large = self.large[: self.rows_per_call], self.large[self.rows_per_call :]
+            shares = fair_shares([len(job.obs) - job.taken for job in jobs], self.rows_per_call)
+        else:
+            jobs, self.small = self.small, []
+            shares = [len(job.obs) for job in jobs]
         parts = [job.obs[job.taken : job.taken + share] for job, share in zip(jobs, shares, strict=True)]
         loop = asyncio.get_running_loop()
         call = loop.run_in_executor(self._thread, compute, self.act, parts)
@@ -90,7 +99,6 @@ class Batcher:
         rows = sum(shares)
         self.on_call(rows)
         self.waiting_rows -= rows
-        del self.waiting[: len(jobs)]
         for job, share, piece in zip(jobs, shares, done.pieces, strict=True):
             job.taken += share
             if isinstance(piece, RequestError):
@@ -100,14 +108,14 @@ class Batcher:
                 continue
             job.pieces.append(piece)
             if job.taken < len(job.obs):
-                self.waiting.append(job)
+                self.large.append(job)
             elif not job.result.cancelled():  # by a shutdown that could not wait
                 job.result.set_result(join_pieces(job.pieces))
-        if done.seconds > CALL_SECONDS:
-            self.rows_per_call = max(1, self.rows_per_call // 2)
-        elif rows == self.rows_per_call and done.seconds < CALL_SECONDS / 2:
+        if self._with_large and done.seconds > CALL_SECONDS:
+            self.rows_per_call = max(MIN_ROWS, self.rows_per_call // 2)
+        elif self._with_large and rows == self.rows_per_call and done.seconds < CALL_SECONDS / 2:
             self.rows_per_call = min(MAX_ROWS, 2 * self.rows_per_call)
-        if self.waiting:
+        if self.small or self.large:
             self._start_call()
         else:
             self._busy = False
@@ -149,7 +157,7 @@ def compute(act: Act, parts: Sequence[Floats]) -> Computed:
 
 
 def fair_shares(wanted: Sequence[int], limit: int) -> list[int]:
-    """Divide `limit` rows: small requests get all they want, large ones equal shares of the rest."""
+    """Divide `limit` rows: requests that want little get all of it, the others equal shares of the rest."""
     shares, left = [0] * len(wanted), limit
     for place, index in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
         shares[index] = min(wanted[index], left // (len(wanted) - place))
