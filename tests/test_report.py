@@ -271,6 +271,13 @@ def test_what_was_not_run_is_said_with_its_reason() -> None:
     assert draw_figures(made) == []
 
 
+def test_a_long_list_of_what_was_not_run_is_shortened() -> None:
+    cells = [cell("BC", str(k), None, 1.0, status="not run") for k in range(12)]
+    (listed,) = list_absent(make_table("main-table", cells)).values()
+    assert listed[-2:] == ["BC, 7", "4 more"]
+    assert list_absent(make_table("loss-curves", (), {"curves": (record("curves"),)})) == {}
+
+
 def test_a_figure_without_records_is_among_what_was_not_run() -> None:
     assert list_absent(make_table("loss-curves", (), {"curves": ()})) == {"not run": ["curves, of the figure"]}
     assert list_absent(make_table("inference", [cell("BC", "ms", 1.0)], {"inference": ()})) == {}

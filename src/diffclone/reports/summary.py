@@ -9,6 +9,8 @@ COMPUTED = "computed from two printed numbers"
 """A note on a printed number that is not a contradiction."""
 FIGURE_KINDS = ("samples", "trajectories", "curves", "field", "reconstruction-curve")
 """Kinds of Records that appear in figures only, not in a table."""
+MOST_LISTED = 8
+"""Missing cells of an experiment that are listed by name."""
 ABSENT: tuple[Status, ...] = ("not run", "failed")
 
 
@@ -31,9 +33,15 @@ def list_absent(sheet: ResultTable) -> dict[str, list[str]]:
     for kind in FIGURE_KINDS:
         if kind in sheet.measured and not sheet.measured[kind]:
             found.setdefault("not run", []).append(f"{kind}, of the figure")
-    if (not sheet.cells and not sheet.measured) or found.get("not run", []) == [cell_label(c) for c in sheet.cells]:
+    if not sheet.cells and not sheet.measured:
         found["not run"] = ["everything"]
-    return found
+    return {reason: shorten_list(places) for reason, places in found.items()}
+
+
+def shorten_list(places: list[str]) -> list[str]:
+    """Return the first entries of a long list, and how many more there are."""
+    more = len(places) - MOST_LISTED
+    return [*places[:MOST_LISTED], f"{more} more"] if more > 1 else places
 
 
 def list_contradictions(sheets: Sequence[ResultTable]) -> dict[str, list[str]]:
