@@ -163,6 +163,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "tasks": lambda: task_tables.policies_table(starts="evaluation"),
     "fetch-pick-validation": lambda: task_tables.policies_table(starts="validation", task="fetch-pick"),
     "fetch-pick": lambda: task_tables.policies_table(starts="evaluation", task="fetch-pick", plain=True),
+    "settings": task_tables.settings_table,
+    "settings-list": task_tables.settings_list,
     "multimodality": task_tables.multimodality_table,
     "stepping": task_tables.stepping_table,
     "methods": method_tables.methods_table,

@@ -1,10 +1,11 @@
-"""Make tables about the tasks from Records: experts, policies, multimodality, stepping and latency."""
+"""Make tables about the tasks from Records: experts, settings, policies, multimodality, stepping and latency."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 from diffclone.experiments import PRESETS, paper
+from diffclone.experiments.task_settings import TASK_SETTINGS, WITH_HEADROOM, headroom
 from diffclone.records import Record
 from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
@@ -28,7 +29,7 @@ def experts_table() -> str:
         "| task | metric | bundled demonstrations | expert, evaluation starts (95 %) | episodes | the paper's expert |",
         "|---|---|---|---|---|---|",
     ]
-    records = {record.results["task"]: record.results for record in Record.read_all(EXPERT_RECORDS)}
+    records = {record.results["task"]: record.results for record in expert_records()}
     for task in TASKS.values():
         demos, printed = task.demonstrations(), paper()["experts"].get(task.name)
         lines.append(
@@ -37,6 +38,52 @@ def experts_table() -> str:
             f"| {'not printed' if printed is None else printed} |"
         )
     return "\n".join(lines)
+
+
+def settings_table() -> str:
+    """Return the settings: demonstrations, the scores of expert and tuned BC, and the headroom between them."""
+    lines = [
+        "| setting | demonstrations | options | expert (95 %) | BC, tuned, fresh seeds (95 %) | headroom, percent |",
+        "|---|---|---|---|---|---|",
+    ]
+    own = Record.read_all(RECORDS / "settings.jsonl")
+    experts = {str(r.results.get("setting") or r.results["task"]): r.results for r in (*expert_records(), *own)}
+    for setting in WITH_HEADROOM:
+        demos, metric = setting.load_demonstrations(), TASKS[setting.task].metric
+        same = not setting.options and not setting.expert  # the expert and the environment of the task
+        expert = experts[setting.task if same else setting.name]
+        bc, shown, share = tuned_bc(setting.name), "not run", "–"
+        if bc is not None:
+            key = "success_rate" if metric == "success" else "mean_return"
+            shown, share = score(setting.task, bc), f"{100 * headroom(expert[key], bc[key]):.0f}"
+        options = " ".join(f"`{name}={value}`" for name, value in setting.options.items()) or "–"
+        episodes = "1 episode" if demos.num_episodes == 1 else f"{demos.num_episodes} episodes"
+        lines.append(
+            f"| {setting.name} | {episodes}, {demos.num_steps:,} steps, `{demos.fingerprint}` "
+            f"| {options} | {score(setting.task, expert)} | {shown} | {share} |"
+        )
+    return "\n".join(lines)
+
+
+def settings_list() -> str:
+    """Return what each setting is, in words."""
+    return "\n".join(f"- `{setting.name}`: {setting.about}" for setting in WITH_HEADROOM)
+
+
+def expert_records() -> list[Record]:
+    """Return the Records of the bundled experts."""
+    return Record.read_all(EXPERT_RECORDS)
+
+
+def tuned_bc(setting: str) -> Any:
+    """Return the results of BC with the settings and the length chosen on validation starts, if the study has them."""
+    for path in sorted(RECORDS.glob("study*.jsonl*")):
+        for record in Record.read_all(path):
+            results: Any = record.results
+            found = (results.get("study"), results.get("setting"), results.get("method")) == ("fresh", setting, "BC")
+            if found and results["snapshot"] == results.get("chosen") and not record.quick:
+                return results
+    return None
 
 
 def agree(ours: Any, recorded: Any) -> bool:
@@ -72,7 +119,7 @@ def policies_table(*, starts: str, task: str | None = None, plain: bool = False)
         "| task | demonstrations | method | score (95 %) | seeds × episodes | expert | the paper |",
         "|---|---|---|---|---|---|---|",
     ]
-    experts = {record.results["task"]: record.results for record in Record.read_all(EXPERT_RECORDS)}
+    experts = {record.results["task"]: record.results for record in expert_records()}
     bundled = {known.demonstrations().fingerprint for known in TASKS.values()}
     made = [json.loads(line) for line in (RECORDS / "collected.jsonl").read_text(encoding="utf-8").splitlines()]
     collected = {entry["fingerprint"]: f"`{entry['command'].partition('--options ')[2]}`" for entry in made}
@@ -130,7 +177,8 @@ def multimodality_table() -> str:
     lines = ["| demonstrations | ratio, mean of 5 seeds | least … most | the paper |", "|---|---|---|---|"]
     for record in Record.read_all(RECORDS / "multimodality.jsonl"):
         results: Any = record.results
-        printed = paper()["multimodality"].get(results["task"].removesuffix(".pt"))
+        task = TASK_SETTINGS[results["task"]].task if results["task"] in TASK_SETTINGS else results["task"]
+        printed = paper()["multimodality"].get(task.removesuffix(".pt"))
         spread = f"{results['least']:.3f} … {results['most']:.3f}"
         name = f"the authors' {results['task']}" if results["task"].endswith(".pt") else results["task"]
         lines.append(f"| {name} | {results['ratio']:.3f} | {spread} | {'–' if printed is None else printed} |")
