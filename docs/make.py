@@ -26,6 +26,7 @@ from docs import (
     performance_tables,
     recipe_tables,
     reproduction_tables,
+    selection_tables,
     task_tables,
 )
 
@@ -178,6 +179,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **performance_tables.BLOCKS,
     **reproduction_tables.BLOCKS,
     **recipe_tables.BLOCKS,
+    **selection_tables.BLOCKS,
 }
 
 
@@ -218,7 +220,7 @@ def main() -> int:
     stale = 0
     for path in (
         ROOT / "README.md",
-        *(DOCS / f"{name}.md" for name in ("results", "tasks", "monitor", "deploy", "performance")),
+        *(DOCS / f"{name}.md" for name in ("results", "tasks", "monitor", "deploy", "performance", "training")),
         *(DOCS / f"{name}.md" for name in ("reproduction", "paper-recipe", "design")),
     ):
         text = path.read_text(encoding="utf-8")

@@ -83,6 +83,9 @@ def test_rollouts_prefer_the_expert(context: SelectionContext) -> None:
         expert, away, still = found[name]
         assert expert < still < away, name
     assert found["model_5"][0] < 0.2, "the dynamics were learned"
+    expert, _, still = found["lag_5"]
+    assert expert < 0.2, "as many steps left as in the demonstration"
+    assert still > 0.4, "it stays where it starts"
     assert found["track_5"][0] == pytest.approx(found["model_5"][0], abs=0.02), "the expert's own actions"
     assert np.isnan(found["track_20"]).all(), "no episode is that long"
 

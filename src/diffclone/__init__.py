@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from diffclone.nn import Network
     from diffclone.nn.encoder import Encoder
     from diffclone.policy import Policy
+    from diffclone.training.search import SearchResult, search
 
 __all__ = [
     "BC",
@@ -40,11 +41,13 @@ __all__ = [
     "Normaliser",
     "Policy",
     "Scores",
+    "SearchResult",
     "Training",
     "VAEGuide",
     "evaluate",
     "fit",
     "pretrained",
+    "search",
 ]
 
 _MODULES = {
@@ -59,6 +62,7 @@ _MODULES = {
     "nn": ("Network",),
     "nn.encoder": ("Encoder",),
     "policy": ("Policy",),
+    "training.search": ("SearchResult", "search"),
 }
 """The module that defines each name: the imports above, for the running program."""
 

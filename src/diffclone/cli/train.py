@@ -1,6 +1,8 @@
 """The `train` command.
 
-Its settings flags depend on the method, and their defaults on the data. So the arguments are parsed in two stages:
+Without a method, a preset or a settings flag, it searches for them (`cli/search.py`). Otherwise it trains one method.
+
+The settings flags depend on the method, and their defaults on the data. So the arguments are parsed in two stages:
 first the options below, to choose the method and to read the demonstrations; then the same options together with the
 fields of the method.
 """
@@ -15,6 +17,7 @@ from diffclone.cli.arguments import Data, Device, absolute_source, find_demonstr
 from diffclone.cli.console import bars, print_json, print_message
 from diffclone.cli.interrupt import between_updates
 from diffclone.cli.parser import parse, parse_known
+from diffclone.cli.search import parse_budget, run_search
 from diffclone.cli.tracking import tracking
 from diffclone.data import Demonstrations
 from diffclone.data.formats import describe
@@ -22,15 +25,18 @@ from diffclone.errors import InvalidSettings
 from diffclone.experiments import PRESETS, preset
 from diffclone.fit import FitOptions
 from diffclone.guides import GUIDES
-from diffclone.model import Method
+from diffclone.model import Default, Method
 from diffclone.tasks import TASKS
 from diffclone.training import Precision, Progress
 from diffclone.training.episodes import RunEpisodes
 from diffclone.training.overfitting import Overfitting
 from diffclone.training.runs import train_run
+from diffclone.training.search import SearchOptions
 from diffclone.training.suggestion import suggest
 
 PROG = "diffclone train"
+DEFAULT = "dbc"
+"""The method that is trained if only settings are given."""
 HELD_OUT = 0.1
 """The default fraction of held-out episodes."""
 
@@ -43,15 +49,20 @@ class TrainOptions:
     """Folder of the run. Run the same command again to resume it. A folder with another run is not changed."""
     task: str | None = None
     """Task of the demonstrations in a file, for presets. By default the task that the file names."""
-    method: str = "dbc"
-    """Method to train: bc, dbc, ibc, ibc-langevin, diffusion-policy, or one of another package."""
+    budget: str = "4m"
+    """Time that a search for method, settings and training length may take, e.g. 90s, 3m or 1h. The search is made
+    unless a method, a preset or a setting is given."""
+    plain: bool = False
+    """Do not search: train dbc with settings that follow from the data."""
+    method: str | None = None
+    """Method to train, without a search: bc, dbc, ibc, ibc-langevin, diffusion-policy, or one of another package."""
     preset: str | None = None
     """Settings made for the task: paper, release, brief, best, demo. Without a preset, sizes and schedules follow from
     the data. The settings flags below change either."""
     guide: str | None = None
     """Guide of dbc, with its default settings: diffusion, energy, vae or gan."""
-    seeds: int = 3
-    """Number of members to train, with seeds 0, 1, …"""
+    seeds: int = Default(3)
+    """Number of members to train, with seeds 0, 1, … After a search the default is 1."""
     vary: tuple[str, ...] = ()
     """Values of fields in which members differ besides their seeds, e.g. coefficient=0,10,30."""
     snapshots: tuple[int, ...] = ()
@@ -64,7 +75,7 @@ class TrainOptions:
     """Standard deviation of the Gaussian noise added to the expert's actions, in raw units."""
     held_out: float | None = None
     """Fraction of the episodes that is not trained on, to detect over-fitting. By default 0.1 for a file of at least
-    ten episodes if no preset is given, else 0."""
+    ten episodes if no preset is given, else 0. A given fraction replaces the search."""
     device: Device = "auto"
     precision: Precision = "float32"
     """Precision of matrix products. On a GPU, tf32 and bfloat16 are faster for wide networks."""
@@ -81,11 +92,10 @@ class TrainOptions:
 
     def run(self, method: Method[Any], data: str, task: str | None, demos: Demonstrations) -> None:
         """Train the method on the demonstrations and print the result."""
-        if self.seeds < 1:
-            raise InvalidSettings(f"--seeds must be at least 1; it is {self.seeds}.")
+        name = self.method or DEFAULT
         whole, (demos, held_out, episodes) = demos, self.select(demos, data)
         options = FitOptions(
-            seeds=range(self.seeds),
+            seeds=range(self.count_seeds()),
             vary=parse_values("--vary", self.vary),
             device=self.device,
             precision=self.precision,
@@ -97,8 +107,8 @@ class TrainOptions:
         if data not in TASKS:
             print_message(f"{data} is {describe(whole)}")
         if self.preset is not None:
-            name = f"{task}/{self.method}/{self.preset}"
-            print_message(f"{name}: {PRESETS[name].source}")
+            key = f"{task}/{name}/{self.preset}"
+            print_message(f"{key}: {PRESETS[key].source}")
         overfitting = Overfitting()
         with (
             tracking(self.out, tensorboard=self.tensorboard, wandb=self.wandb) as write,
@@ -107,7 +117,7 @@ class TrainOptions:
         ):
 
             def progress(now: Progress) -> None:
-                show.training(self.method, now)
+                show.training(name, now)
                 write(now)
                 overfitting.add(now)
                 stop()
@@ -124,6 +134,36 @@ class TrainOptions:
             print_json({"run": str(self.out), **about})
         else:
             print_message(f"{policy!r} in {self.out}. Next: diffclone evaluate {self.out}")
+
+    def search(self, data: str, task: str | None, demos: Demonstrations) -> None:
+        """Choose method, settings and training length, train the choice and print what was tried."""
+        whole, (demos, _, episodes) = demos, replace(self, held_out=0.0).select(demos, data)
+        options = SearchOptions(
+            budget=parse_budget(self.budget),
+            seeds=range(1 if isinstance(self.seeds, Default) else self.count_seeds()),
+            device=self.device,
+            precision=self.precision,
+            cache=guide_cache() if self.cache else None,
+            checkpoint_seconds=self.checkpoint_seconds,
+            task=task,
+            episodes=episodes,
+        )
+        if data not in TASKS:
+            print_message(f"{data} is {describe(whole)}")
+        log = tracking(self.out, tensorboard=self.tensorboard, wandb=self.wandb)
+        run_search(self.out, demos, options, log, json=self.json)
+
+    def count_seeds(self) -> int:
+        """Return the number of seeds that is set."""
+        if self.seeds < 1:
+            raise InvalidSettings(f"--seeds must be at least 1; it is {self.seeds}.")
+        return self.seeds
+
+    @property
+    def searches(self) -> bool:
+        """Whether a search is made: nothing names a method or its settings."""
+        named = (self.method, self.preset, self.guide, self.held_out)
+        return not self.plain and not self.vary and not self.snapshots and named == (None,) * 4
 
     def select(self, demos: Demonstrations, data: str) -> tuple[Demonstrations, Demonstrations | None, RunEpisodes]:
         """Return the demonstrations to train on, the held-out ones, and a list of both for the run."""
@@ -163,19 +203,22 @@ def run_train(arguments: list[str], summary: str) -> None:
     parsed: Any = parse(command, PROG, arguments, summary)
     if demos is None or parsed.data != data:
         raise InvalidSettings(f"the data must come first: diffclone train {parsed.data} …")
-    parsed.options.run(parsed.settings, data, task, demos)
+    if parsed.options.searches and not any(word.startswith("-") for word in rest):
+        parsed.options.search(data, task, demos)
+    else:
+        parsed.options.run(parsed.settings, data, task, demos)
 
 
 def choose_method(options: TrainOptions, task: str | None, demos: Demonstrations | None) -> Method[Any]:
     """Return the method with the settings of the preset, or with settings for these demonstrations."""
     if options.preset is not None and task is None:
-        end = f"/{options.method}/{options.preset}"
+        end = f"/{options.method or DEFAULT}/{options.preset}"
         tasks = ", ".join(name.removesuffix(end) for name in PRESETS if name.endswith(end))
         raise InvalidSettings(f"--preset {options.preset} needs --task NAME; tasks that have it: {tasks or 'none'}.")
-    method = preset(task, options.method, options.preset)
+    method = preset(task, options.method or DEFAULT, options.preset)
     if options.guide is not None:
         if "guide" not in {field.name for field in fields(method)}:
-            raise InvalidSettings(f"--guide {options.guide} is for dbc; {options.method} has no guide.")
+            raise InvalidSettings(f"--guide {options.guide} is for dbc; {options.method or DEFAULT} has no guide.")
         method = replace(method, guide=GUIDES[options.guide]())
     if options.preset is not None or demos is None:
         return method

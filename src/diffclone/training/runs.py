@@ -50,6 +50,7 @@ if sys.platform != "win32":
     import fcntl
 
 LOCK = "run.lock"
+OWN = (LOCK, "search", "search.json")  # may be there before the run: `diffclone.training.search` makes the last two
 
 
 @final
@@ -136,7 +137,7 @@ def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
             raise InvalidFile(
                 f"{folder} holds another run ({'; '.join(found[:3])}). Nothing was changed; choose another --out."
             )
-    elif folder.exists() and any(path.name != LOCK and not is_temporary(path) for path in folder.iterdir()):
+    elif folder.exists() and any(path.name not in OWN and not is_temporary(path) for path in folder.iterdir()):
         raise InvalidFile(f"{folder} is not empty and holds no run. Nothing was changed; choose another --out.")
 
 

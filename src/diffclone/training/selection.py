@@ -11,6 +11,7 @@ Actions and states are in units of their standard deviations in the training dem
     track_K          distance from the demonstration after K steps in the learned dynamics, from held-out states
     stray_K          distance from the nearest demonstration state after K steps
     follow_K         π at the state after K steps against the action of the nearest demonstration state
+    lag_K            steps that the nearest demonstration state is behind the demonstration after K steps, divided by K
     recover_K        as track_K, from s + δ;  return_K: as stray_K, from s + δ
     model_K          as track_K with the expert's own actions: the error of the dynamics, equal for all members
 
@@ -49,7 +50,7 @@ ROWS = 8_192
 NAMES = (
     *("error_absolute", "error_squared", "error_trimmed", "error_median", "train_absolute", "near_absolute"),
     *("sensitivity", "disagreement", "near_disagreement", "cost", "near_cost"),
-    *(f"{name}_{k}" for name in ("track", "stray", "follow", "recover", "return", "model") for k in HORIZONS),
+    *(f"{name}_{k}" for name in ("track", "stray", "follow", "lag", "recover", "return", "model") for k in HORIZONS),
 )
 
 
@@ -64,8 +65,8 @@ class SelectionContext:
     train: tuple[Tensor, Tensor]
     noise: Tensor
     """δ of each held-out state, in scaled units."""
-    reference: tuple[Tensor, Tensor] | None
-    """Scaled states and actions of demonstrations; None for images."""
+    reference: tuple[Tensor, Tensor, Tensor] | None
+    """Scaled states and actions of demonstrations, and the steps left in their episodes; None for images."""
     dynamics: Dynamics | None
     windows: Tensor | None
     """Scaled states from which rollouts start and those that follow, (WINDOWS, longest horizon + 1, size); NaN after
@@ -86,27 +87,28 @@ class SelectionContext:
         images = train.obs.dtype == np.uint8
         scale = Scale.from_demonstrations(train, device)
         rng = np.random.default_rng(0)
-        pairs, seen = (_some_pairs(demos, PAIRS, rng, device) for demos in (held_out, train))
+        pairs, seen = (_some_pairs(demos, PAIRS, rng, device)[:2] for demos in (held_out, train))
         noise = torch.tensor(rng.standard_normal(pairs[0].shape), dtype=torch.float32, device=device) * NOISE
         if images:
             return cls(scale, pairs, seen, noise, None, None, None, {})
         both = [_some_pairs(demos, REFERENCE, rng, device) for demos in (held_out, train)]
-        states, actions = (torch.cat(parts)[:REFERENCE] for parts in zip(*both, strict=True))
-        reference = (scale.scale_obs(states), scale.scale_act(actions))
+        states, actions, left = (torch.cat(parts)[:REFERENCE] for parts in zip(*both, strict=True))
+        reference = (scale.scale_obs(states), scale.scale_act(actions), left)
         model, windows = learn_dynamics(train, device, dynamics), _windows(held_out, scale, device)
         model = None if windows is None else model
         error = {} if model is None or windows is None else _model_error(model, *windows)
         return cls(scale, pairs, seen, noise, reference, model, None if windows is None else windows[0], error)
 
-    def nearest(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the distance of scaled states (…, size) to the nearest demonstration state, and its scaled action."""
+    def nearest(self, z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the distance of scaled states to the nearest demonstration state, its action and its steps left."""
         assert self.reference is not None
-        states, actions = self.reference
+        states, actions, left = self.reference
         rows = z.reshape(-1, z.shape[-1])
         found = [torch.cdist(part, states).min(-1) for part in rows.split(ROWS)]
         distance, index = torch.cat([f.values for f in found]), torch.cat([f.indices for f in found])
         root = z.shape[-1] ** 0.5
-        return distance.reshape(z.shape[:-1]) / root, actions[index].reshape(*z.shape[:-1], -1)
+        shape = z.shape[:-1]
+        return distance.reshape(shape) / root, actions[index].reshape(*shape, -1), left[index].reshape(shape)
 
 
 @torch.no_grad()
@@ -128,7 +130,7 @@ def selection_metrics(policy: Policy, context: SelectionContext) -> dict[str, li
         z_near = scale.scale_obs(s) + context.noise
         s_near = scale.restore_obs(z_near)
         π_near = scale.scale_act(policy.act(s_near[None], 0))
-        _, expert = context.nearest(z_near)
+        _, expert, _ = context.nearest(z_near)
         found["near_absolute"] = (π_near - expert).abs().mean((-2, -1))
         lengths = context.noise.norm(dim=-1)
         found["sensitivity"] = ((π_near - π).norm(dim=-1) / lengths).square().mean(-1).sqrt()
@@ -159,11 +161,13 @@ def _roll_out(policy: Policy, context: SelectionContext, dynamics: Dynamics, win
         if not bool(known.any()):
             continue
         clean, pushed = z[:, : len(starts)][:, known], z[:, len(starts) :][:, known]
-        (near, act), (pushed_near, _) = context.nearest(clean), context.nearest(pushed)
+        (near, act, left), (pushed_near, _, _) = context.nearest(clean), context.nearest(pushed)
+        _, _, expert_left = context.nearest(expert[known])
         π = context.scale.scale_act(policy.act(context.scale.restore_obs(clean), k))
         found[f"track_{k}"] = _clipped_mean(_distance(clean, expert[known]))
         found[f"stray_{k}"] = _clipped_mean(near)
         found[f"follow_{k}"] = (π - act).abs().mean((-2, -1))
+        found[f"lag_{k}"] = (left - expert_left).clamp(0, k).mean(-1) / k
         found[f"recover_{k}"] = _clipped_mean(_distance(pushed, expert[known]))
         found[f"return_{k}"] = _clipped_mean(pushed_near)
     return found
@@ -212,9 +216,12 @@ def _guide_cost(policy: Policy, obs: Tensor, act: Tensor) -> Tensor:
 
 def _some_pairs(
     demos: Demonstrations, count: int, rng: np.random.Generator, device: torch.device
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return raw states and actions of random steps, and the steps left in their episodes."""
     rows = np.sort(rng.permutation(demos.num_steps)[:count])
-    return torch.tensor(demos.obs[rows]).float().to(device), torch.tensor(demos.act[rows]).to(device)
+    left = np.repeat(demos.episode_ends, demos.lengths) - 1 - np.arange(demos.num_steps)
+    obs, act = torch.tensor(demos.obs[rows]).float(), torch.tensor(demos.act[rows])
+    return obs.to(device), act.to(device), torch.tensor(left[rows], dtype=torch.float32, device=device)
 
 
 def _windows(demos: Demonstrations, scale: Scale, device: torch.device) -> tuple[Tensor, Tensor] | None:

@@ -1,0 +1,64 @@
+"""Tables of rules that choose a policy without an environment, from Records of scripts/selection_regret.py."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from diffclone.records import Record
+
+RECORDS = Path(__file__).parent / "records" / "selection.jsonl"
+DEVELOPMENT = ("maze-25", "fetch-pick-27")
+"""Settings that the rule was developed on. It was fixed before it was tested on the others."""
+RULES = {
+    "the rule": "**the rule of `train`**",
+    "track_20": "distance after 20 steps in learned dynamics",
+    "track_5": "distance after 5 steps in learned dynamics",
+    "error_absolute": "held-out absolute error",
+    "error_squared": "held-out squared error",
+    "error_median": "held-out error, median",
+    "near_absolute": "error beside held-out states",
+    "sensitivity": "sensitivity to the state",
+    "disagreement": "disagreement of seeds",
+    "last": "last snapshot",
+    "random": "a random candidate",
+}
+
+
+def read_records() -> list[Record]:
+    """Return one Record per setting, those of development first."""
+    return sorted(
+        Record.read_all(RECORDS), key=lambda r: (r.results["setting"] not in DEVELOPMENT, r.results["setting"])
+    )
+
+
+def regret_table(key: str) -> str:
+    """Return the regret of each rule on each setting, with mean and worst."""
+    records = read_records()
+    names = [f"{r.results['setting']}{'' if r.results['setting'] in DEVELOPMENT else ' (test)'}" for r in records]
+    lines = [f"| rule | {' | '.join(names)} | mean | worst |", f"|---|{'---|' * (len(names) + 2)}"]
+    for rule, label in RULES.items():
+        values = [float(r.results[key][rule]) for r in records]
+        shown = " | ".join(f"{value:.1f}" for value in values)
+        lines.append(f"| {label} | {shown} | {np.mean(values):.1f} | {max(values):.1f} |")
+    return "\n".join(lines)
+
+
+def settings_table() -> str:
+    """Return what was tried on each setting."""
+    lines = ["| setting | candidates | best score, % of the expert | seeds × validation starts | metric of the rule |"]
+    lines.append("|---|---|---|---|---|")
+    for record in read_records():
+        r = record.results
+        counts = f"{r['candidates']} ({', '.join(r['methods'])})"
+        lines.append(
+            f"| {r['setting']} | {counts} | {r['best']:.1f} | {r['seeds']} × {r['episodes']} | `{r['metric']}` |"
+        )
+    return "\n".join(lines)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "selection-settings": settings_table,
+    "selection-regret": lambda: regret_table("regret"),
+    "selection-regret-split": lambda: regret_table("regret_split"),
+}

@@ -1,0 +1,178 @@
+"""What a search tries, and how it is shortened or extended to a budget of time.
+
+A search trains two stacks: BC, and DBC with one guide that all its members share. The learning rate is constant and the
+weights are averaged, so a snapshot at update n is the policy that a training of n updates gives.
+
+    seconds = guide + BC + DBC + the final training, each from a rate that is measured first
+
+The largest grid that fits the budget is tried.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+
+from diffclone.data import Demonstrations
+from diffclone.fit import FitOptions, fit_with_options
+from diffclone.guides import DiffusionGuide
+from diffclone.methods import BC, DBC
+from diffclone.model import Method, Training
+from diffclone.nn import Network
+from diffclone.training import Precision, Progress
+from diffclone.training.suggestion import image_size
+
+EMA = 0.999
+FALLBACK_UPDATES = 1_000
+"""Updates of BC where nothing can be held out: short, because over-training costs more than under-training."""
+WEIGHT_DECAY = 0.1
+"""Of BC. It was never worse than none by more than a point in the tuning study."""
+GUIDE_WIDTH = 256
+RATE_UPDATES = 64
+"""Updates whose time is measured."""
+PREPARATION = 12.0
+"""Seconds for rates, the dynamics model and the metrics, on two cores."""
+
+
+@final
+@dataclass(frozen=True)
+class Grid:
+    """The values that a search tries."""
+
+    seeds: int
+    """Seeds per configuration."""
+    snapshots: tuple[int, ...]
+    """Training lengths."""
+    lr: tuple[float, ...] = (1e-3,)
+    state_noise: tuple[float, ...] = (0.0,)
+    """Of BC."""
+    coefficient: tuple[float, ...] = ()
+    """λ of DBC; none to try BC alone."""
+    away: tuple[float, ...] = (0.0,)
+    """κ of DBC."""
+    guide_updates: int = 0
+
+    @property
+    def bc_members(self) -> int:
+        """Members of the stack of BC."""
+        return self.seeds * len(self.lr) * len(self.state_noise)
+
+    @property
+    def dbc_members(self) -> int:
+        """Members of the stack of DBC."""
+        return self.seeds * len(self.lr) * len(self.coefficient) * len(self.away)
+
+
+GRIDS = (
+    Grid(2, (250, 500, 1_000)),
+    Grid(2, (500, 1_000, 2_000), state_noise=(0.0, 0.1)),
+    Grid(2, (500, 1_000, 2_000), (1e-3,), (0.0, 0.1), (1.0,), (0.0,), 3_000),
+    Grid(2, (500, 1_000, 2_000, 4_000), (1e-3,), (0.0, 0.1), (1.0, 3.0), (0.0,), 4_000),
+    Grid(2, (500, 1_000, 2_000, 4_000, 8_000), (1e-3,), (0.0, 0.1), (1.0, 3.0), (0.0,), 8_000),
+    Grid(2, (500, 1_000, 2_000, 4_000, 8_000), (1e-3,), (0.0, 0.05, 0.1), (0.3, 1.0, 3.0, 10.0), (0.0, 1.0), 10_000),
+    Grid(
+        3,
+        (500, 1_000, 2_000, 4_000, 8_000, 16_000),
+        (1e-3, 3e-4),
+        (0.0, 0.05, 0.1),
+        (0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
+        (0.0, 1.0),
+        20_000,
+    ),
+)
+"""From small to large. In the tuning study (docs/training.md) lr 1e-3 and λ from 1 to 3 were good everywhere."""
+
+
+@final
+@dataclass(frozen=True)
+class Rates:
+    """Member-updates per second."""
+
+    bc: float
+    dbc: float
+    guide: float
+
+    def seconds(self, grid: Grid, final_seeds: int) -> dict[str, float]:
+        """Return the time of each stage; the final training has the longest length and, if DBC is tried, a guide."""
+        longest = max(grid.snapshots)
+        guide = grid.guide_updates / self.guide
+        found = {"BC": grid.bc_members * longest / self.bc}
+        if grid.dbc_members:
+            found["DBC"] = guide + grid.dbc_members * longest / self.dbc
+        rate = self.dbc if grid.dbc_members else self.bc
+        return {**found, "final training": guide + final_seeds * longest / rate}
+
+
+def choose_grid(rates: Rates, budget: float, final_seeds: int, *, images: bool = False) -> Grid:
+    """Return the largest grid that fits the budget in seconds; the smallest if none does.
+
+    Images need an encoder before a guide, which takes too long to try: their grids have no DBC.
+    """
+    grids = [replace(grid, coefficient=(), guide_updates=0) for grid in GRIDS] if images else GRIDS
+    fits = [g for g in grids if PREPARATION + sum(rates.seconds(g, final_seeds).values()) <= budget]
+    return fits[-1] if fits else grids[0]
+
+
+def policy_network(demos: Demonstrations) -> Network:
+    """Return the network of the policies: 256 wide, and 512 for pairs of more than 64 numbers."""
+    images = demos.obs.dtype == np.uint8
+    size = (32 if images else demos.obs.shape[1]) + demos.act.shape[1]
+    return Network(width=256 if size <= 64 else 512, depth=2, image=image_size(demos))
+
+
+def policy_training(updates: int) -> Training:
+    """Return a training in which nothing depends on the planned length."""
+    return Training(updates=updates, lr=1e-3, decay="constant", ema=EMA, eps=1e-12)
+
+
+def bc_method(demos: Demonstrations, updates: int) -> BC:
+    """Return BC for these demonstrations."""
+    training = replace(policy_training(updates), weight_decay=WEIGHT_DECAY)
+    return BC(training=training, network=policy_network(demos))
+
+
+def dbc_method(demos: Demonstrations, updates: int, guide_updates: int) -> DBC:
+    """Return DBC for these demonstrations."""
+    guide = DiffusionGuide(training=Training(updates=max(1, guide_updates), lr=1e-3), width=GUIDE_WIDTH)
+    return DBC(training=policy_training(updates), network=policy_network(demos), coefficient=1.0, away=0.0, guide=guide)
+
+
+def stacks(grid: Grid, demos: Demonstrations) -> dict[str, tuple[Method[Any], dict[str, tuple[float, ...]]]]:
+    """Return the method of each stack and the values that it varies."""
+    longest = max(grid.snapshots)
+    bc: dict[str, tuple[float, ...]] = {"training.lr": grid.lr, "state_noise": grid.state_noise}
+    found: dict[str, tuple[Method[Any], dict[str, tuple[float, ...]]]] = {"bc": (bc_method(demos, longest), bc)}
+    if grid.dbc_members:
+        dbc = {"training.lr": grid.lr, "coefficient": grid.coefficient, "away": grid.away}
+        found["dbc"] = (dbc_method(demos, longest, grid.guide_updates), dbc)
+    return found
+
+
+def chosen_method(
+    grid: Grid, demos: Demonstrations, name: str, fields: Mapping[str, float], updates: int
+) -> Method[Any]:
+    """Return a method with the values of one candidate."""
+    method = bc_method(demos, updates) if name == "bc" else dbc_method(demos, updates, grid.guide_updates)
+    own = {key: value for key, value in fields.items() if "." not in key}
+    training = {key.removeprefix("training."): value for key, value in fields.items() if "." in key}
+    return replace(method, training=replace(method.training, **training), **own)
+
+
+def measure_rates(train: Demonstrations, device: str, precision: Precision) -> Rates:
+    """Return member-updates per second, from a few updates of each model."""
+    some = FitOptions(seeds=range(4), device=device, precision=precision)
+
+    def rate(method: Method[Any], stage: str, options: FitOptions) -> float:
+        last: list[Progress] = []
+        fit_with_options(method, train, options, lambda now: last.append(now) if now.stage == stage else None)
+        return max(1e-6, last[-1].rate * last[-1].members)
+
+    bc = rate(bc_method(train, RATE_UPDATES), "policy", some)
+    if train.obs.dtype == np.uint8:
+        return Rates(bc, bc, bc)
+    dbc = dbc_method(train, RATE_UPDATES, RATE_UPDATES)
+    guided = rate(dbc, "policy", replace(some, guide_seed=0))
+    return Rates(
+        bc, guided, rate(replace(dbc, training=replace(dbc.training, updates=1)), "guide", replace(some, seeds=(0,)))
+    )

@@ -1,0 +1,251 @@
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import diffclone
+from conftest import Command
+from diffclone.data import Demonstrations
+from diffclone.errors import InvalidFile, InvalidSettings
+from diffclone.methods import BC, DBC
+from diffclone.policy import Policy
+from diffclone.training import Progress, search, search_plan
+from diffclone.training.choice import Candidate, choose, describe_choice, list_candidates, rule_metric, scores
+from diffclone.training.search import SearchOptions, search_in_folder
+from diffclone.training.search_plan import GRIDS, Grid, Rates, choose_grid, chosen_method
+from test_selection import line_demonstrations
+
+TINY = Grid(2, (32, 64), (1e-3,), (0.0, 0.1), (1.0,), (0.0, 1.0), 32)
+
+
+def candidate(updates: int, **metrics: float) -> Candidate:
+    return Candidate("bc", {}, updates, metrics)
+
+
+def test_the_choice_has_the_lowest_mean_logarithm() -> None:
+    found = [candidate(1, a=1.0, b=8.0, error_absolute=1.0), candidate(2, a=2.0, b=2.0, error_absolute=1.0)]
+    assert scores(found, ("a", "b")) == pytest.approx([np.log(4) / 2, np.log(2) / 2], abs=1e-6)
+    assert choose(found, ("a", "b")) == 1
+    assert choose(found, ("a",)) == 0
+
+
+def test_equal_scores_choose_the_shortest_training() -> None:
+    found = [candidate(4, error_absolute=1.0), candidate(2, error_absolute=1.0), candidate(3, error_absolute=1.0)]
+    assert choose(found, ("error_absolute",)) == 1
+
+
+def test_missing_metrics_and_diverged_candidates_are_left_out() -> None:
+    found = [
+        candidate(1, error_absolute=np.nan, track_10=0.1),
+        candidate(2, error_absolute=2.0, track_10=0.5),
+        candidate(3, error_absolute=1.0, track_10=np.nan),
+    ]
+    assert choose(found, ("error_absolute", "track_10")) == 2, "track_10 is not known for all"
+    assert choose(found) == 2
+    assert scores(found)[0] == np.inf
+
+
+def test_the_rule_uses_the_longest_horizon_at_which_the_dynamics_can_be_trusted() -> None:
+    def pair(model: float) -> list[Candidate]:
+        metrics = {"track_5": (1.0, 2.0), "track_20": (4.0, 3.0), "error_absolute": (6.0, 5.0)}
+        models = {"model_5": 0.4, "model_20": model}
+        return [candidate(1, **models, **{name: values[k] for name, values in metrics.items()}) for k in (0, 1)]
+
+    assert (rule_metric(pair(1.5)), choose(pair(1.5))) == ("track_20", 1)
+    assert (rule_metric(pair(1.6)), choose(pair(1.6))) == ("track_5", 0)
+    untrusted = [Candidate("bc", {}, 1, {**c.metrics, "model_5": 0.6}) for c in pair(1.6)]
+    assert (rule_metric(untrusted), choose(untrusted)) == ("error_absolute", 1)
+    assert "not accurate enough" in describe_choice(untrusted[1], untrusted)
+    assert "after 20 steps" in describe_choice(pair(1.5)[1], pair(1.5))
+
+
+def test_candidates_are_means_over_seeds() -> None:
+    members = [{"seed": s, "coefficient": c} for c in (0.0, 1.0) for s in (0, 1)]
+    metrics = {"error_absolute": [1.0, 3.0, 5.0, 7.0], "cost": [None, 1.0, 2.0, 4.0]}
+    first, second = list_candidates("dbc", 10, members, metrics)
+    assert (first.fields, second.fields) == ({"coefficient": 0.0}, {"coefficient": 1.0})
+    assert (first.metrics["error_absolute"], second.metrics["cost"]) == (2.0, 3.0)
+    assert np.isnan(first.metrics["cost"])
+    assert list_candidates("dbc", 10, members, metrics, seeds=[1])[1].metrics["error_absolute"] == 7.0
+    again = Candidate.from_dict(json.loads(json.dumps(first.to_dict())))
+    assert again.metrics["error_absolute"] == 2.0
+    assert np.isnan(again.metrics["cost"])
+
+
+def test_a_larger_budget_gives_a_larger_grid() -> None:
+    rates = Rates(bc=1000.0, dbc=400.0, guide=500.0)
+    grids = [choose_grid(rates, budget, 1) for budget in (1.0, 60.0, 240.0, 3600.0, 1e6)]
+    places = [GRIDS.index(grid) for grid in grids]
+    assert places == sorted(places)
+    assert places[0] == 0
+    assert places[-1] == len(GRIDS) - 1
+    for budget, grid in zip((60, 240, 3600), grids[1:], strict=False):
+        assert sum(rates.seconds(grid, 1).values()) <= budget
+    assert choose_grid(rates, 1e6, 1, images=True).dbc_members == 0
+
+
+def test_every_grid_has_bc_and_increasing_lengths() -> None:
+    for grid in GRIDS:
+        assert 0.0 in grid.state_noise
+        assert list(grid.snapshots) == sorted(set(grid.snapshots))
+        assert grid.seeds > 1, "disagreement needs two seeds"
+
+
+def test_the_chosen_method_has_the_values_of_the_candidate() -> None:
+    demos = line_demonstrations()
+    bc = chosen_method(TINY, demos, "bc", {"training.lr": 3e-4, "state_noise": 0.1}, 500)
+    assert isinstance(bc, BC)
+    assert (bc.training.lr, bc.state_noise, bc.training.updates) == (3e-4, 0.1, 500)
+    dbc = chosen_method(TINY, demos, "dbc", {"training.lr": 1e-3, "coefficient": 3.0, "away": 1.0}, 64)
+    assert isinstance(dbc, DBC)
+    assert (dbc.coefficient, dbc.away, dbc.guide.training.updates) == (3.0, 1.0, 32)
+
+
+def ignore(stage: str, now: Progress) -> None:
+    pass
+
+
+def refuse(stage: str, now: Progress) -> None:
+    pytest.fail("nothing is left to train")
+
+
+def run(folder: Path, demos: Demonstrations, **more: Any) -> tuple[search.SearchResult, list[str]]:
+    said: list[str] = []
+    progress = more.pop("progress", ignore)
+    result = search_in_folder(folder, demos, SearchOptions(grid=TINY, device="cpu", **more), progress, said.append)
+    return result, said
+
+
+def test_a_search_chooses_trains_and_says_so(tmp_path: Path) -> None:
+    demos = line_demonstrations()
+    result, said = run(tmp_path / "run", demos, seeds=(0, 1))
+    assert len(result.candidates) == 2 * (2 + 2)
+    assert result.choice is not None
+    assert result.chosen == choose(result.candidates)
+    assert len(result.policy) == 2
+    assert result.policy.method.training.updates == result.choice.updates
+    assert result.policy.data["fingerprint"] == demos.fingerprint, "the final training uses all demonstrations"
+    assert any("trying 4 members of BC and 4 of DBC" in line for line in said)
+    assert any(line.startswith("chosen: ") for line in said)
+    assert not (tmp_path / "run" / "search").exists()
+    saved = Policy.load(tmp_path / "run" / "policy")
+    assert saved(demos.obs).tolist() == result.policy(demos.obs).tolist()
+
+
+def test_an_interrupted_search_resumes_to_the_same_policy(tmp_path: Path) -> None:
+    demos = line_demonstrations()
+    expected, _ = run(tmp_path / "a", demos)
+    for stage in ("trying BC", "trying DBC", "final training"):
+
+        def stop(name: str, now: Progress, stage: str = stage) -> None:
+            if name == stage:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path / "b", demos, progress=stop)
+    resumed, _ = run(tmp_path / "b", demos)
+    assert resumed.choice == expected.choice
+    assert resumed.policy(demos.obs).tolist() == expected.policy(demos.obs).tolist()
+    again, _ = run(tmp_path / "b", demos, progress=refuse)
+    assert again.choice == expected.choice
+
+
+def test_a_folder_with_something_else_is_not_changed(tmp_path: Path) -> None:
+    demos = line_demonstrations()
+    run(tmp_path / "a", demos)
+    with pytest.raises(InvalidFile, match="holds another search"):
+        run(tmp_path / "a", line_demonstrations(seed=3))
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "thesis.txt").write_text("text")
+    with pytest.raises(InvalidFile, match="holds no search"):
+        run(tmp_path / "b", demos)
+    assert [path.name for path in (tmp_path / "b").iterdir()] == ["thesis.txt"]
+    with pytest.raises(InvalidSettings, match="budget must be above 0"):
+        diffclone.search(demos, budget=0.0)
+
+
+@pytest.mark.parametrize(
+    ("demos", "says", "searches"),
+    [
+        (line_demonstrations(3, steps=40), "3 episodes: too few to hold out whole ones. Pieces", 1),
+        (line_demonstrations(1, steps=60), "1 episode: too few to hold out whole ones. Pieces", 1),
+        (line_demonstrations(1, steps=4), "1 episode with 4 steps are too few to hold any out.*BC for 20", 0),
+        (line_demonstrations(3, steps=1), "3 episodes with 3 steps are too few to hold any out", 0),
+        (line_demonstrations(12, steps=1), "episodes have one step: the choice is by the error of single", 1),
+    ],
+)
+def test_poor_data_still_gives_a_policy(
+    demos: Demonstrations, says: str, searches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "FALLBACK_UPDATES", 20)
+    result, said = run(tmp_path / "run", demos)
+    assert len(result.notes) == 1
+
+    assert re.search(says, said[0])
+    assert (result.choice is not None) == bool(searches)
+    assert isinstance(result.policy.method, BC | DBC)
+    assert np.isfinite(result.policy(demos.obs)).all()
+
+
+def test_constant_actions_are_returned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "FALLBACK_UPDATES", 20)
+    demos = line_demonstrations()
+    constant = Demonstrations.from_arrays(demos.obs, np.full((len(demos), 2), 0.7), episode_ends=demos.episode_ends)
+    result, said = run(tmp_path / "run", constant)
+    assert said == ["all actions are equal, so that there is nothing to choose; training BC for 20 updates instead."]
+    assert isinstance(result.policy.method, BC)
+    assert result.policy(demos.obs) == pytest.approx(np.full((len(demos), 2), 0.7), abs=1e-6)
+
+
+def test_train_without_flags_searches(diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_plan, "GRIDS", (TINY,))
+    monkeypatch.setattr(search_plan, "RATE_UPDATES", 4)
+    demos = line_demonstrations()
+    demos.save(tmp_path / "mine.npz")
+    command = ("train", tmp_path / "mine.npz", "--device", "cpu", "--no-cache", "--out", tmp_path / "run")
+    result = diffclone(*command)
+    assert result.code == 0, result.err
+    assert "trying 4 members of BC and 4 of DBC, each at 32, 64 updates; about" in result.err
+    assert "chosen: " in result.err
+    assert "The best of 8 candidates" in result.out
+    page = (tmp_path / "run" / "search.html").read_text()
+    assert "no environment" in page
+    assert "All candidates" in page
+    assert len(Policy.load(tmp_path / "run" / "policy")) == 1
+    again = diffclone(*command, "--json")
+    assert again.code == 0
+    assert json.loads(again.out)["tried"] == 8
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--plain",), ("--method", "bc"), ("--held-out", "0.5"), ("--vary", "imitation=1"), ("--guide", "diffusion")],
+)
+def test_naming_a_method_or_a_setting_does_not_search(
+    diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
+) -> None:
+    line_demonstrations().save(tmp_path / "mine.npz")
+    trained: list[Any] = []
+
+    def stop(*given: Any, **more: Any) -> None:
+        trained.append(given)
+        raise InvalidSettings("plain")
+
+    def fail(*given: Any, **more: Any) -> None:
+        pytest.fail("a search")
+
+    monkeypatch.setattr("diffclone.cli.train.train_run", stop)
+    monkeypatch.setattr("diffclone.cli.train.run_search", fail)
+    assert diffclone("train", tmp_path / "mine.npz", *flags, "--out", tmp_path / "run").code == 2
+    assert diffclone("train", tmp_path / "mine.npz", "--coefficient", "auto", "--out", tmp_path / "run").code == 2
+    assert len(trained) == 2
+
+
+@pytest.mark.parametrize("budget", ["0m", "m", "3", "3d", "nanm", "-1m"])
+def test_a_budget_is_a_time(diffclone: Command, tmp_path: Path, budget: str) -> None:
+    result = diffclone("train", "maze", f"--budget={budget}", "--out", tmp_path / "run")
+    assert result.code == 2
+    assert "--budget takes a time such as 90s, 3m or 1h" in result.err
