@@ -5,6 +5,7 @@ python -m docs.reproduction_tables OUT/records.jsonl    replace docs/records/rep
 """
 
 import sys
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,12 @@ def load_results() -> tuple[ResultTable, ...]:
 def load_claims() -> ClaimsTable:
     """Return the claims with their verdicts."""
     return decide_claims(read_records(CLAIM_FILES))
+
+
+def claims_of(*names: str) -> str:
+    """Return the table of some claims."""
+    table = load_claims()
+    return claims_markdown(replace(table, rows=tuple(row for row in table.rows if row.name in names))).rstrip("\n")
 
 
 def claims_rule() -> str:
@@ -139,6 +146,7 @@ def select_used(records: list[Record]) -> list[Record]:
 BLOCKS = {
     "claims": lambda: claims_markdown(load_claims()).rstrip("\n"),
     "claims-run": lambda: claims_markdown(load_claims(), run_only=True).rstrip("\n"),
+    "claims-against-bc": lambda: claims_of("above-bc", "level-with-bc"),
     "claims-summary": lambda: count_verdicts(load_claims()),
     "claims-rule": claims_rule,
     "claims-notes": lambda: markdown_notes(load_claims()),
