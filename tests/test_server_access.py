@@ -1,8 +1,10 @@
+import errno
 import http.client
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +20,7 @@ import pytest
 from conftest import Command, assert_error
 from diffclone.cli.serve import Serve
 from diffclone.deploy.server import Server, serve_in_thread
+from diffclone.deploy.serving import access
 from diffclone.deploy.serving.access import is_loopback
 from diffclone.errors import InvalidSettings, UnknownMember
 from diffclone.fit import FitOptions
@@ -141,6 +144,23 @@ def test_addresses() -> None:
     assert not is_loopback("0.0.0.0")
     with pytest.raises(InvalidSettings, match="is not an address of this machine"):
         is_loopback("no such host")
+
+
+def test_a_protocol_that_the_machine_lacks_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = socket.create_server
+
+    def without_ipv6(address: Any, *, family: Any, **options: Any) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EADDRNOTAVAIL, "no IPv6")
+        return create(address, family=family, **options)
+
+    addresses = {"localhost": ["::1", "127.0.0.1"], "::1": ["::1"]}
+    monkeypatch.setattr(socket, "create_server", without_ipv6)
+    monkeypatch.setattr(access, "addresses_of", addresses.__getitem__)
+    (found,) = access.listen("localhost", 0, backlog=1)
+    found.close()
+    with pytest.raises(InvalidSettings, match=r"cannot listen on ::1 port 0 .*no IPv6"):
+        access.listen("::1", 0, backlog=1)
 
 
 def test_errors_at_the_start() -> None:

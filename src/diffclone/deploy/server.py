@@ -173,7 +173,14 @@ def serve_in_thread(server: Server, host: str = "127.0.0.1", port: int = 0) -> G
     with _prepared(server, host, port) as (running, sockets):
         found, started = sockets[0].getsockname()[1], threading.Event()
         running.on_start = started.set
-        thread = threading.Thread(target=lambda: asyncio.run(running.serve(sockets)), daemon=True)
+
+        def run() -> None:
+            try:
+                asyncio.run(running.serve(sockets))
+            finally:
+                started.set()  # also if it failed to start
+
+        thread = threading.Thread(target=run, daemon=True)
         thread.start()
         started.wait()
         try:

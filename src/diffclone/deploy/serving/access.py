@@ -5,6 +5,7 @@ rebinding the page's own domain points to this machine, and the request names th
 `Host` cannot come from rebinding.
 """
 
+import errno
 import hmac
 import ipaddress
 import socket
@@ -16,6 +17,7 @@ from diffclone.deploy.serving.bodies import RequestError
 from diffclone.errors import InvalidSettings
 
 ANY = "*"
+MISSING = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 @final
@@ -90,13 +92,19 @@ def addresses_of(host: str) -> list[str]:
 def listen(host: str, port: int, *, backlog: int) -> list[socket.socket]:
     """Open a socket on each address of `host`; port 0 selects a free one."""
     sockets: list[socket.socket] = []
-    try:
-        for address in addresses_of(host):
-            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    cause: Exception | None = None
+    for address in addresses_of(host):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        try:
             sockets.append(socket.create_server((address, port), family=family, backlog=backlog))
             port = sockets[0].getsockname()[1]
-    except (OSError, OverflowError) as error:
-        for opened in sockets:
-            opened.close()
-        raise InvalidSettings(f"cannot listen on {host} port {port} ({error}). Choose another --port.") from None
-    return sockets
+        except (OSError, OverflowError) as error:
+            cause = error
+            if getattr(error, "errno", None) not in MISSING:
+                break
+    else:  # localhost may name an address of a protocol that this machine does not have
+        if sockets:
+            return sockets
+    for opened in sockets:
+        opened.close()
+    raise InvalidSettings(f"cannot listen on {host} port {port} ({cause}). Choose another --port.")
