@@ -15,7 +15,9 @@ from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
 from diffclone.files import digest, read_tensors, write_tensors
 from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
 from diffclone.model import Method
+from diffclone.nn import layers
 from diffclone.nn.energy import Langevin
+from diffclone.rng import Rng
 from diffclone.tasks import TASKS
 from own_models import Reconstruction, Robust
 
@@ -466,3 +468,22 @@ def test_invalid_action_bounds_are_refused(low: Any, high: Any, message: str) ->
     policy = fit(BC(training=replace(BRIEF, updates=1), network=Network(width=4, depth=1)), DEMOS, device="cpu")
     with pytest.raises(InvalidData, match=message):
         replace(policy, bounds=(torch.tensor(low), torch.tensor(high)))
+
+
+def test_loading_initialises_the_weights_of_one_member_only(
+    saved: Path, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty wide members would take seconds."""
+    initialised: list[int] = []
+    original = layers.orthogonal
+
+    def orthogonal(fan_in: int, fan_out: int, rng: Rng) -> torch.Tensor:
+        initialised.extend([] if rng.device.type == "meta" else [len(rng.seeds)])
+        return original(fan_in, fan_out, rng)
+
+    monkeypatch.setattr(layers, "orthogonal", orthogonal)
+    loaded = Policy.load(saved)
+    assert set(initialised) == {1}
+    assert len(loaded) == 3
+    for ours, theirs in zip(loaded.net.parameters(), policy.net.parameters(), strict=True):
+        assert torch.equal(ours, theirs)

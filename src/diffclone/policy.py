@@ -240,8 +240,9 @@ class Policy:
         _check_shapes(folder, tensors, wanted)
         if unknown := sorted(set(tensors) - set(wanted)):
             raise InvalidFile(f"{folder}: model.safetensors has {unknown[0]}, which config.json does not ask for.")
-        net = method.init(dims, Rng(seeds, dtype=dtype)["init"])
-        net.load_state_dict({n.removeprefix("net."): t for n, t in tensors.items() if n.startswith("net.")})
+        net = method.init(dims, Rng([0], dtype=dtype)["init"])  # of one member: initial weights of many take seconds
+        for name, value in net.state_dict(keep_vars=True).items():
+            value.data = tensors[f"net.{name}"]
         low, high = tensors.get("bounds.low"), tensors.get("bounds.high")
         normaliser = normaliser.to(device, dtype)
         return cls(
