@@ -1,3 +1,4 @@
+import gzip
 import json
 import os
 from pathlib import Path
@@ -174,3 +175,15 @@ def test_records_survive_an_incomplete_last_line(tmp_path: Path) -> None:
     with pytest.warns(DiffcloneWarning, match="incomplete"):
         record.append_to(path)
     assert Record.read_all(path) == [record, record]
+
+
+def test_compressed_lines_are_read_and_a_broken_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"a": 1}\n{"a": 2}\n'))
+    assert read_lines(path) == [{"a": 1}, {"a": 2}]
+    path.write_bytes(path.read_bytes()[:-6])
+    with pytest.raises(InvalidFile, match="not a gzip file"):
+        read_lines(path)
+    path.write_bytes(b'{"a": 1}\n')
+    with pytest.raises(InvalidFile, match="not a gzip file"):
+        read_lines(path)

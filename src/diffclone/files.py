@@ -3,12 +3,14 @@
 This module imports torch only to read or write tensors, so that Records can be read without it.
 """
 
+import gzip
 import hashlib
 import json
 import os
 import re
 import shutil
 import warnings
+import zlib
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,13 +107,16 @@ def read_json(path: Path) -> Any:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read a file with one JSON object per line.
+    """Read a file with one JSON object per line, compressed if its name ends in .gz.
 
     A last line that has no newline and cannot be parsed was cut off while it was written, by a power cut or a full
     disk. It is dropped with a warning.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        content = path.read_bytes()
+        lines = (gzip.decompress(content) if path.suffix == ".gz" else content).split(b"\n")
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InvalidFile(f"{path} is not a gzip file ({error}).") from None
     except FileNotFoundError:
         raise InvalidFile(f"no such file: {path}.") from None
     values: list[dict[str, Any]] = []
