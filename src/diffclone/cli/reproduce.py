@@ -10,6 +10,7 @@ import tyro
 from diffclone.cli.arguments import guide_cache
 from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.cli.interrupt import between_updates
+from diffclone.cli.study import run_studies, select_studies, study_options
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import EXPERIMENTS, Experiment
 from diffclone.experiments.compare import compare_experiments
@@ -17,6 +18,7 @@ from diffclone.experiments.execute import Workspace, run_jobs
 from diffclone.experiments.plan import Job, estimate_costs, filter_experiment, plan
 from diffclone.experiments.results import ResultTable
 from diffclone.experiments.specification import RunOptions, SettingsSource
+from diffclone.experiments.study.plan import STUDIES
 from diffclone.experiments.workers import Callbacks
 from diffclone.fit import choose_device
 from diffclone.records import Record
@@ -31,13 +33,14 @@ class Reproduce:
 
     names: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="NAME")]
     """Experiments: main-table, multimodality, generalization, inference, manifold, noise-injection, guides,
-    coefficient, expert-term, loss-curves, dataset-size, augmentation, pixels, gradient-field; or all."""
+    coefficient, expert-term, loss-curves, dataset-size, augmentation, pixels, gradient-field; or all. Studies: tuning,
+    training-length, controls."""
     plan: bool = False
     """Print what would run and how long it would take, and run nothing."""
     only: str = ""
-    """Tasks and methods to run, e.g. maze,bc; by default all."""
-    seeds: int = 5
-    """Members of each training."""
+    """Tasks and methods to run, e.g. maze,bc; by default all. Studies take settings, e.g. maze-25,bc."""
+    seeds: int | None = None
+    """Members of each training; by default 5, and 16 fresh seeds in a study (10 for cheetah and walker)."""
     episodes: int | None = None
     """Episodes per member; by default 100, or 30 for cheetah and walker."""
     quick: bool = False
@@ -61,13 +64,20 @@ class Reproduce:
 
     def run(self) -> None:
         """Run the command."""
-        experiments, options = self.find_experiments(), self.run_options()
+        studies = select_studies(self.names)
+        experiments = self.find_experiments() if len(studies) < len(set(self.names)) or not studies else []
+        options = self.run_options()
         elsewhere = self.plan and self.device.partition(":")[0] in ("cpu", "cuda", "mps")  # a plan for another machine
         device = self.device if elsewhere else str(choose_device(self.device))
         workspace = Workspace(self.out, device, guide_cache() if self.cache else None, self.precision)
         workspace.check()
         if self.workers < 1:
             raise InvalidSettings(f"at least one worker is needed; {self.workers} were requested.")
+        if studies:
+            chosen = study_options(studies, self.only, self.seeds, parse_files(self.data), quick=self.quick)
+            run_studies(chosen, workspace, self.workers, plan=self.plan, json=self.json)
+        if not experiments:
+            return
         jobs = plan(experiments, options, workspace.read_records())
         if self.plan:
             self.print_plan(jobs, workspace)
@@ -94,14 +104,22 @@ class Reproduce:
 
     def find_experiments(self) -> list[Experiment]:
         """Return the experiments by name."""
+        names = [name for name in self.names if name not in STUDIES]
         if not self.names:
             raise InvalidSettings(f"name the experiments to run: all, or some of {', '.join(EXPERIMENTS)}.")
-        return [EXPERIMENTS[name] for name in (EXPERIMENTS if "all" in self.names else dict.fromkeys(self.names))]
+        return [EXPERIMENTS[name] for name in (EXPERIMENTS if "all" in self.names else dict.fromkeys(names))]
 
     def run_options(self) -> RunOptions:
         """Return the options of the flags."""
         only = tuple(word for word in self.only.split(",") if word)
-        return RunOptions(self.source, self.seeds, self.episodes, self.quick, only, parse_files(self.data))
+        return RunOptions(
+            self.source,
+            5 if self.seeds is None else self.seeds,
+            self.episodes,
+            self.quick,
+            only,
+            parse_files(self.data),
+        )
 
     def print_plan(self, jobs: list[Job], workspace: Workspace) -> None:
         """Print what would run."""

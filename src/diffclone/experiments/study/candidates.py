@@ -1,0 +1,114 @@
+"""The methods of the study, and the configurations that each may try.
+
+A *try* is a configuration at one snapshot of its training. Every method has the same number of tries.
+
+Training. The learning rate is constant and the weights are averaged with a decay that grows over the first updates, so
+nothing in an update depends on the planned length: the snapshot at update n is exactly the policy that a training of n
+updates would give. The average spans about the last tenth of the training up to update 9,000, and 1,000 updates later;
+it does the work that a decay of the learning rate does in a training of known length.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from diffclone.experiments.presets import PRESETS
+from diffclone.model import Method
+from diffclone.registry import Registry
+from diffclone.training.members import replace_fields
+
+SNAPSHOTS = (500, 1_000, 2_000, 4_000, 8_000, 16_000)
+EMA = 0.999
+TUNING_SEEDS = tuple(range(5))
+FRESH_SEEDS = tuple(range(100, 116))
+"""Seeds of reported policies. No choice was made with them."""
+
+RATES = {"training.lr": (1e-3, 3e-4)}
+DECAYS = {"training.weight_decay": (0.0, 0.1)}
+COEFFICIENTS = {"coefficient": (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)}
+"""λ; the paper's are between 0.2 and 30."""
+
+
+@final
+@dataclass(frozen=True)
+class TunedMethod:
+    """A method with the values that tuning chooses from."""
+
+    name: str
+    """Name in tables."""
+    preset: str
+    """The method's name in the `brief` presets, which define its network, its guide and its normalisation."""
+    fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Fields that differ from the preset, with dots in the names of nested ones."""
+    vary: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+    """Values that members of one stack differ in."""
+    apart: Mapping[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
+    """Values that need a stack of their own."""
+    longer: int = 1
+    """Factor of the numbers of updates: a diffusion policy learns more slowly."""
+    acts_fast: bool = True
+    """Whether an action is one pass through a network, so that episodes are run on the CPU."""
+
+    @property
+    def snapshots(self) -> tuple[int, ...]:
+        """The updates at which policies are tried."""
+        return tuple(self.longer * update for update in SNAPSHOTS)
+
+    @property
+    def stacks(self) -> list[dict[str, Any]]:
+        """The values of `apart` of each stack."""
+        return [dict(zip(self.apart, values, strict=True)) for values in itertools.product(*self.apart.values())]
+
+    @property
+    def tries(self) -> int:
+        """The number of configurations, times the number of snapshots."""
+        per_stack = len(list(itertools.product(*self.vary.values())))
+        return len(self.stacks) * per_stack * len(self.snapshots)
+
+
+TUNED_METHODS: Registry[TunedMethod] = Registry(
+    "method of the study",
+    {
+        "bc": TunedMethod("BC", "bc", vary={**RATES, "state_noise": (0.0, 0.05, 0.1), **DECAYS}),
+        "dbc-paper": TunedMethod("DBC (paper)", "dbc", {"away": 0.0}, vary={**RATES, **COEFFICIENTS}),
+        "dbc-ours": TunedMethod("DBC (ours)", "dbc", {"away": 1.0}, vary={**RATES, **COEFFICIENTS}),
+        "diffusion-policy": TunedMethod(
+            "Diffusion Policy",
+            "diffusion-policy",
+            {"sampler": "ddim", "calls": 10},
+            vary={**RATES, **DECAYS},
+            apart={"width": (256, 512, 1024)},
+            longer=2,
+            acts_fast=False,
+        ),
+        "ibc": TunedMethod(
+            "IBC", "ibc", vary={**RATES, **DECAYS}, apart={"counter_examples": (16, 64, 256)}, acts_fast=False
+        ),
+    },
+)
+"""`DBC (paper)` has the paper's loss, with the hinge of the released code; `DBC (ours)` adds L_away (κ = 1)."""
+
+UNTUNED: dict[str, TunedMethod] = {
+    "bc": TunedMethod("BC, untuned", "bc"),
+    "dbc-paper": TunedMethod("DBC (paper), untuned", "dbc"),
+}
+"""The `brief` presets with this schedule (lr 1e-3, the paper's λ, κ = 0), for success along training."""
+
+CONTROLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "BC without EMA": ("bc", {"training.ema": None}),
+    "BC, noise on states": ("bc", {"state_noise": 0.1}),
+    "BC, weight decay": ("bc", {"training.weight_decay": 0.1}),
+    "BC, dropout": ("bc", {"network.dropout": 0.1}),
+    "BC, smoothness alone": ("bc", {"smoothness": 1.0}),
+    "DBC, untrained guide": ("dbc-paper", {"guide.training.updates": 1, "guide.training.lr": 1e-12}),
+    "DBC, shuffled pairs": ("dbc-paper", {"guide.shuffle_pairs": True}),
+}
+"""Rows beside DBC that show what the guide contributes: the method, and the fields that differ. Controls of BC start
+from untuned BC. Controls of DBC have the tuned configuration of `DBC (paper)`, with another guide."""
+
+
+def build_method(task: str, preset: str, snapshots: Sequence[int], fields: Mapping[str, Any]) -> Method[Any]:
+    """Return a method for a task: its `brief` preset with a constant learning rate and averaged weights."""
+    schedule = {"training.updates": max(snapshots), "training.decay": "constant", "training.ema": EMA}
+    return replace_fields(PRESETS[f"{task}/{preset}/brief"].method, {**schedule, **fields})

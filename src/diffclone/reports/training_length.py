@@ -1,0 +1,61 @@
+"""Success along training: one line per method over the number of updates, with the chosen snapshot marked."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+
+from diffclone.experiments.study.results import Estimate, chosen_estimate, training_length
+from diffclone.records import Record
+from diffclone.reports.curves import SERIES
+from diffclone.reports.figures import PageFigure, new_figure
+from diffclone.reports.numbers import format_number, unit_label
+from diffclone.reports.theme import LIGHT
+from diffclone.tasks import TASKS
+
+
+def draw_training_length(records: Sequence[Record], setting: str) -> PageFigure | None:
+    """Draw the fresh seeds of all methods on a setting at every snapshot; None if there are none yet."""
+    own = [r for r in records if r.results.get("setting") == setting and r.results.get("study") == "fresh"]
+    methods = dict.fromkeys(str(r.results["method"]) for r in own)
+    lines = {method: training_length(own, "fresh", setting, method) for method in sorted(methods)}
+    lines = {method: line for method, line in lines.items() if len(line) > 1}
+    if not lines:
+        return None
+    unit = TASKS[own[0].results["task"]].metric
+    with new_figure(6.4, 3.8) as figure:
+        axes = figure.add_subplot()
+        for (method, line), (colour, marker) in zip(lines.items(), SERIES * len(lines), strict=False):
+            chosen = chosen_estimate(own, setting, method)
+            _draw_line(axes, method, line, None if chosen is None else chosen.snapshot, LIGHT[colour], marker)
+        updates = sorted({point.snapshot for line in lines.values() for point in line})
+        axes.set_xscale("log")
+        axes.set_xticks(updates, [f"{update:,}" for update in updates])
+        axes.minorticks_off()
+        axes.set_xlabel("updates")
+        axes.set_ylabel(unit_label(unit))
+        if unit == "success":
+            axes.set_ylim(-3, 103)
+        axes.legend(loc="best")
+    first = next(iter(lines.values()))[0].outcomes
+    caption = (
+        f"{setting}: {unit_label(unit)} along training. Fresh seeds ({first.shape[0]}), the first {first.shape[1]} "
+        "evaluation starts, 95 % intervals over seeds and starts. A ring marks the snapshot that tuning chose."
+    )
+    described = " ".join(_describe(method, line, unit) for method, line in lines.items())
+    return PageFigure(f"training-length-{setting}", figure, caption, described)
+
+
+def _draw_line(axes: Axes, method: str, line: Sequence[Estimate], chosen: int | None, colour: str, marker: str) -> None:
+    updates = [point.snapshot for point in line]
+    style = ":" if "untuned" in method else "-"
+    axes.plot(updates, [p.mean for p in line], style, color=colour, marker=marker, markersize=4.5, label=method)
+    low, high = zip(*(point.interval for point in line), strict=True)
+    axes.fill_between(updates, low, high, color=colour, alpha=0.12, linewidth=0)
+    ring = [(point.snapshot, point.mean) for point in line if point.snapshot == chosen]
+    if ring:
+        axes.plot(*ring[0], marker="o", markersize=11, markerfacecolor="none", markeredgecolor=colour)
+
+
+def _describe(method: str, line: Sequence[Estimate], unit: str) -> str:
+    values = ", ".join(f"{format_number(point.mean, unit)} at {point.snapshot:,}" for point in line)
+    return f"{method}: {values}."
