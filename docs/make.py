@@ -27,6 +27,7 @@ from docs import (
     recipe_tables,
     reproduction_tables,
     selection_tables,
+    study_tables,
     task_tables,
 )
 
@@ -180,6 +181,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **reproduction_tables.BLOCKS,
     **recipe_tables.BLOCKS,
     **selection_tables.BLOCKS,
+    **study_tables.BLOCKS,
 }
 
 
@@ -221,7 +223,7 @@ def main() -> int:
     for path in (
         ROOT / "README.md",
         *(DOCS / f"{name}.md" for name in ("results", "tasks", "monitor", "deploy", "performance", "training")),
-        *(DOCS / f"{name}.md" for name in ("reproduction", "paper-recipe", "what-dbc-does", "design")),
+        *(DOCS / f"{name}.md" for name in ("reproduction", "paper-recipe", "fair-comparison", "what-dbc-does", "design")),
     ):
         text = path.read_text(encoding="utf-8")
         if filled(text) != text:

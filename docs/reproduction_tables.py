@@ -25,7 +25,7 @@ from diffclone.reports.text_tables import escape_markdown, to_markdown
 
 RECORDS = Path(__file__).parent / "records"
 TABLE_FILES = ("reproduction*.jsonl", "methods.jsonl")
-CLAIM_FILES = (*TABLE_FILES, "best.jsonl", "paper_recipe*.jsonl", "settings*.jsonl", "study*.jsonl")
+CLAIM_FILES = (*TABLE_FILES, "best.jsonl", "paper_recipe*.jsonl", "settings*.jsonl", "study*.jsonl.gz")
 """Files may be absent: what they would hold then counts as not run."""
 
 
