@@ -223,7 +223,10 @@ def main() -> int:
     for path in (
         ROOT / "README.md",
         *(DOCS / f"{name}.md" for name in ("results", "tasks", "monitor", "deploy", "performance", "training")),
-        *(DOCS / f"{name}.md" for name in ("reproduction", "paper-recipe", "fair-comparison", "what-dbc-does", "design")),
+        *(
+            DOCS / f"{name}.md"
+            for name in ("reproduction", "paper-recipe", "fair-comparison", "what-dbc-does", "design")
+        ),
     ):
         text = path.read_text(encoding="utf-8")
         if filled(text) != text:
