@@ -12,6 +12,7 @@ call for all requests that wait (serving/batching.py). Large bodies are decoded 
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 import threading
@@ -164,7 +165,11 @@ def serve(server: Server, host: str, port: int, ready: Callable[[int], None]) ->
     """Serve until SIGTERM or Ctrl-C. `ready` is called with the port once the server accepts clients."""
     with _prepared(server, host, port) as (running, sockets):
         running.on_start = lambda: ready(sockets[0].getsockname()[1])
-        asyncio.run(running.serve(sockets))
+        gc.freeze()  # a full garbage collection would visit all objects of torch, during which nobody is served
+        try:
+            asyncio.run(running.serve(sockets))
+        finally:
+            gc.unfreeze()
 
 
 @contextlib.contextmanager
