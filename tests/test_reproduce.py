@@ -74,6 +74,7 @@ def test_demonstrations_from_a_file(tmp_path: Path, diffclone: Command) -> None:
         ([], "name the experiments to run"),
         (["pixels", "--only", "pixel"], "neither"),
         (["pixels", "--seeds", "0"], "at least one seed"),
+        (["claims", "pixels"], "claims is run alone"),
         (["pixels", "--workers", "0"], "at least one worker"),
         (["pixels", "--plan", "--device", "gpu"], "unknown device"),
         (["pixels", "--data", "car-racing"], "TASK=FILE"),
@@ -95,6 +96,27 @@ def test_another_folder_is_not_changed(tmp_path: Path, diffclone: Command) -> No
     assert code == 2
     assert "Nothing was changed" in err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_claims_are_planned_run_and_decided(tmp_path: Path, diffclone: Command) -> None:
+    flags = ["--quick", "--only", "spiral", "--device", "cpu", "--out", tmp_path / "out", "--no-cache"]
+    code, out, err = diffclone("reproduce", "claims", *flags, "--json")
+    assert code == 0, err
+    rows = json.loads(out)["rows"]
+    spiral = [row for row in rows if row["on"].startswith("Spiral")]
+    assert len(spiral) >= 4
+    assert {(row["verdict"], row["reason"], row["quick"]) for row in spiral} == {("unresolved", "quick", True)}
+    assert {row["verdict"] for row in rows if row not in spiral} == {"not run"}
+    code, out, _ = diffclone("reproduce", "claims", *flags)
+    assert "quick, no verdict" in out.replace("\n", " ") or "no verdicts" in out
+    code, out, _ = diffclone("reproduce", "claims", *flags, "--plan", "--json")
+    assert json.loads(out) == []
+    code, out, _ = diffclone("reproduce", "claims", "--plan", "--json", "--device", "cuda", "--out", tmp_path / "new")
+    planned = json.loads(out)
+    jobs, stages = ([row for row in planned if (key in row)] for key in ("name", "setting"))
+    assert {job["name"].split("-")[-2] for job in jobs if job["name"].startswith("walker-dbc")} >= {"paper"}
+    assert all(job["members"] % 10 == 0 for job in jobs)
+    assert {stage["method"] for stage in stages} == {"BC", "DBC (paper)", "Diffusion Policy", "IBC"}
 
 
 def test_a_plan_runs_nothing(tmp_path: Path, diffclone: Command) -> None:

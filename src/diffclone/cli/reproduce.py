@@ -8,17 +8,20 @@ from typing import Annotated, Any
 import tyro
 
 from diffclone.cli.arguments import guide_cache
+from diffclone.cli.claims import CLAIMS, claims_stages, claims_study, print_claims
 from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.cli.interrupt import between_updates
-from diffclone.cli.study import run_studies, select_studies, study_options
+from diffclone.cli.study import describe_stage, run_studies, select_studies, study_options
+from diffclone.cli.study import print_plan as print_study_plan
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import EXPERIMENTS, Experiment
+from diffclone.experiments.claims_table import decide_claims
 from diffclone.experiments.compare import compare_experiments
 from diffclone.experiments.execute import Workspace, run_jobs
 from diffclone.experiments.plan import Job, estimate_costs, filter_experiment, plan
 from diffclone.experiments.results import ResultTable
 from diffclone.experiments.specification import RunOptions, SettingsSource
-from diffclone.experiments.study.plan import STUDIES
+from diffclone.experiments.study.plan import STUDIES, Stage, StudyOptions, plan_study
 from diffclone.experiments.workers import Callbacks
 from diffclone.fit import choose_device
 from diffclone.records import Record
@@ -33,14 +36,14 @@ class Reproduce:
 
     names: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="NAME")]
     """Experiments: main-table, multimodality, generalization, inference, manifold, noise-injection, guides,
-    coefficient, expert-term, loss-curves, dataset-size, augmentation, pixels, gradient-field; or all. Studies: tuning,
-    training-length, controls."""
+    coefficient, expert-term, loss-curves, dataset-size, augmentation, pixels, gradient-field, known-errors; or all.
+    Studies: tuning, training-length, controls. Or claims: what the claims of the paper need, and their verdicts."""
     plan: bool = False
     """Print what would run and how long it would take, and run nothing."""
     only: str = ""
     """Tasks and methods to run, e.g. maze,bc; by default all. Studies take settings, e.g. maze-25,bc."""
     seeds: int | None = None
-    """Members of each training; by default 5, and 16 fresh seeds in a study (10 for cheetah and walker)."""
+    """Members of each training; by default 5, 10 for claims, 16 fresh seeds in a study (10 for cheetah and walker)."""
     episodes: int | None = None
     """Episodes per member; by default 100, or 30 for cheetah and walker."""
     quick: bool = False
@@ -64,43 +67,69 @@ class Reproduce:
 
     def run(self) -> None:
         """Run the command."""
-        studies = select_studies(self.names)
-        experiments = self.find_experiments() if len(studies) < len(set(self.names)) or not studies else []
         options = self.run_options()
+        stages, studies = self.list_stages(options), self.list_studies()
         elsewhere = self.plan and self.device.partition(":")[0] in ("cpu", "cuda", "mps")  # a plan for another machine
         device = self.device if elsewhere else str(choose_device(self.device))
         workspace = Workspace(self.out, device, guide_cache() if self.cache else None, self.precision)
         workspace.check()
         if self.workers < 1:
             raise InvalidSettings(f"at least one worker is needed; {self.workers} were requested.")
-        if studies:
-            chosen = study_options(studies, self.only, self.seeds, parse_files(self.data), quick=self.quick)
-            run_studies(chosen, workspace, self.workers, plan=self.plan, json=self.json)
-        if not experiments:
+        alone = CLAIMS not in self.names
+        if studies and (alone or not self.plan):
+            run_studies(studies, workspace, self.workers, plan=self.plan, json=self.json, show_results=alone)
+        if not stages:
             return
-        jobs = plan(experiments, options, workspace.read_records())
         if self.plan:
-            self.print_plan(jobs, workspace)
+            records = workspace.read_records()
+            jobs = [job for stage, own in stages for job in plan(stage, own, records)]
+            self.print_plan(jobs, workspace, plan_study(studies, records) if studies and not alone else ())
             return
-        if jobs:
-            with bars() as show, between_updates() as stop:
-
-                def save(record: Record) -> None:
-                    record.append_to(workspace.records_file)
-
-                run_jobs(jobs, options, workspace, Callbacks(save, show.training, show.update, stop), self.workers)
-            missing = plan(experiments, options, workspace.read_records())
-            if count := sum(len(job.evaluations) + len(job.measurements) for job in missing):
-                print_message(f"{count} results failed (the table shows why). Run the same command to try them again.")
-        else:
-            print_message(f"Everything is done already: all results are in {workspace.records_file}.")
-        filtered = [filter_experiment(experiment, options.only) for experiment in experiments]
-        tables = compare_experiments(filtered, workspace.read_records(), self.source, options.files)
+        for experiments, own in stages:
+            self.run_missing(experiments, own, workspace)
+        if CLAIMS in self.names:
+            print_claims(decide_claims(workspace.read_records(), files=options.files), json=self.json)
+            return
+        experiments = [filter_experiment(experiment, options.only) for experiment in self.find_experiments()]
+        tables = compare_experiments(experiments, workspace.read_records(), self.source, options.files)
         if self.json:
             print_json([asdict(table) for table in tables])
         else:
             for table in tables:
                 print_results(table)
+
+    def list_stages(self, options: RunOptions) -> list[tuple[list[Experiment], RunOptions]]:
+        """Return the experiments to run, each list with its options."""
+        if CLAIMS in self.names:
+            if len(self.names) > 1:
+                raise InvalidSettings(f"{CLAIMS} is run alone; it was given with {len(self.names) - 1} other names.")
+            return claims_stages(options, self.seeds)
+        experiments = self.find_experiments()
+        return [(experiments, options)] if experiments else []
+
+    def list_studies(self) -> StudyOptions | None:
+        """Return the studies to run."""
+        if CLAIMS in self.names:
+            return claims_study(self.only, self.seeds, parse_files(self.data), quick=self.quick)
+        studies = select_studies(self.names)
+        files = parse_files(self.data)
+        return study_options(studies, self.only, self.seeds, files, quick=self.quick) if studies else None
+
+    def run_missing(self, experiments: list[Experiment], options: RunOptions, workspace: Workspace) -> None:
+        """Run what the Records do not have yet."""
+        jobs = plan(experiments, options, workspace.read_records())
+        if not jobs:
+            print_message(f"Everything is done already: all results are in {workspace.records_file}.")
+            return
+        with bars() as show, between_updates() as stop:
+
+            def save(record: Record) -> None:
+                record.append_to(workspace.records_file)
+
+            run_jobs(jobs, options, workspace, Callbacks(save, show.training, show.update, stop), self.workers)
+        missing = plan(experiments, options, workspace.read_records())
+        if count := sum(len(job.evaluations) + len(job.measurements) for job in missing):
+            print_message(f"{count} results failed (the table shows why). Run the same command to try them again.")
 
     def find_experiments(self) -> list[Experiment]:
         """Return the experiments by name."""
@@ -121,16 +150,19 @@ class Reproduce:
             parse_files(self.data),
         )
 
-    def print_plan(self, jobs: list[Job], workspace: Workspace) -> None:
-        """Print what would run."""
-        estimates = estimate_costs(jobs, workspace.read_records(), workspace.device)
+    def print_plan(self, jobs: list[Job], workspace: Workspace, study: Sequence[Stage] = ()) -> None:
+        """Print what would run: jobs, and stages of a study."""
+        records = workspace.read_records()
+        estimates = estimate_costs(jobs, records, workspace.device)
         rows = [
             {**describe_job(job), "seconds": round(estimate.seconds), "measured": estimate.measured}
             for job, estimate in zip(jobs, estimates, strict=True)
         ]
         if self.json:
-            print_json(rows)
+            print_json([*rows, *(describe_stage(stage, records) for stage in study)])
             return
+        if study:
+            print_study_plan(study, records, json=False)
         columns = ["training", "members", "updates", "episodes", "measurements", "seconds", "rates from Records"]
         minutes, trained = sum(e.seconds for e in estimates) / 60, sum(job.method is not None for job in jobs)
         title = f"On {workspace.device}: {trained} trainings, about {minutes:,.0f} minutes one after another"

@@ -43,8 +43,10 @@ def study_options(
     return StudyOptions(studies, settings, methods, seeds, quick, files)
 
 
-def run_studies(options: StudyOptions, workspace: Workspace, workers: int, *, plan: bool, json: bool) -> None:
-    """Run studies, or print their plan."""
+def run_studies(
+    options: StudyOptions, workspace: Workspace, workers: int, *, plan: bool, json: bool, show_results: bool = True
+) -> None:
+    """Run studies and print their results, or print their plan."""
     if plan:
         print_plan(plan_study(options, workspace.read_records()), workspace.read_records(), json=json)
         return
@@ -56,7 +58,8 @@ def run_studies(options: StudyOptions, workspace: Workspace, workers: int, *, pl
         failures = run_study(options, workspace, Callbacks(save, show.training, show.update, stop), workers)
     for name, reason in failures.items():
         print_message(f"{name} failed: {reason}. Run the same command to try it again.")
-    print_study(workspace.read_records(), json=json)
+    if show_results:
+        print_study(workspace.read_records(), json=json)
 
 
 def print_plan(stages: Sequence[Stage], records: Sequence[Record], *, json: bool) -> None:
