@@ -18,10 +18,10 @@ from diffclone.experiments.claims_table import decide_claims
 from diffclone.experiments.compare import compare_experiments
 from diffclone.experiments.results import ResultTable
 from diffclone.records import Record
-from diffclone.reports.claims import claims_markdown, count_verdicts, markdown_notes
+from diffclone.reports.claims import claims_markdown, count_verdicts, markdown_notes, text_rows
 from diffclone.reports.numbers import cell_at, format_number, format_signed
 from diffclone.reports.summary import describe_levels, list_absent, list_contradictions
-from diffclone.reports.text_tables import escape_markdown, to_markdown
+from diffclone.reports.text_tables import escape_markdown, markdown_row, to_markdown
 
 RECORDS = Path(__file__).parent / "records"
 TABLE_FILES = ("reproduction*.jsonl", "methods.jsonl")
@@ -50,6 +50,17 @@ def claims_of(*names: str) -> str:
     """Return the table of some claims."""
     table = load_claims()
     return claims_markdown(replace(table, rows=tuple(row for row in table.rows if row.name in names))).rstrip("\n")
+
+
+def decided_claims() -> str:
+    """Return a short table of the tests that have the data they need."""
+    rows = [row for row in load_claims().rows if row.p is not None or row.unit == "ratio"]
+    heads = ["claim of the paper", "tested on", "difference (95 %)", "seeds × starts", "verdict"]
+    lines = [markdown_row(heads), "|" + "---|" * len(heads)]
+    for parts in text_rows([row for row in rows if row.verdict != "not run"]):
+        claim, _, on, difference, _, count, _, verdict = parts
+        lines.append(markdown_row([claim, on, difference, count, verdict]))
+    return "\n".join(lines)
 
 
 def claims_rule() -> str:
@@ -145,7 +156,7 @@ def select_used(records: list[Record]) -> list[Record]:
 
 BLOCKS = {
     "claims": lambda: claims_markdown(load_claims()).rstrip("\n"),
-    "claims-run": lambda: claims_markdown(load_claims(), run_only=True).rstrip("\n"),
+    "claims-decided": decided_claims,
     "claims-against-bc": lambda: claims_of("above-bc", "level-with-bc"),
     "claims-summary": lambda: count_verdicts(load_claims()),
     "claims-rule": claims_rule,

@@ -97,11 +97,10 @@ def count_verdicts(table: ClaimsTable) -> str:
     return f"{claims} claims of the paper, {len(table.rows)} tests: {', '.join(found)}."
 
 
-def claims_markdown(table: ClaimsTable, *, run_only: bool = False) -> str:
-    """Return a Markdown table with one line per test; `run_only` leaves out what was not run."""
-    rows = [row for row in table.rows if not run_only or row.verdict != "not run"]
+def claims_markdown(table: ClaimsTable) -> str:
+    """Return a Markdown table with one line per test."""
     lines = [*([QUICK, ""] if table.quick else []), markdown_row(list(HEADS)), "|" + "---|" * len(HEADS)]
-    return "\n".join([*lines, *(markdown_row(parts) for parts in text_rows(rows))]) + "\n"
+    return "\n".join([*lines, *(markdown_row(parts) for parts in text_rows(table.rows))]) + "\n"
 
 
 def text_rows(rows: Sequence[ClaimRow]) -> list[list[str]]:
