@@ -22,6 +22,7 @@ RULES = {
     "disagreement": "disagreement of seeds",
     "last": "last snapshot",
     "random": "a random candidate",
+    "tuned BC": "BC tuned in the environment",
 }
 
 
@@ -57,8 +58,23 @@ def settings_table() -> str:
     return "\n".join(lines)
 
 
+def refit_table() -> str:
+    """Return the success of BC by updates, trained on part of the demonstrations and on all of them."""
+    records = [r for r in read_records() if r.results["refit"]["updates"]]
+    updates = sorted({update for r in records for update in r.results["refit"]["updates"]})
+    lines = [f"| setting | trained on | {' | '.join(f'{u:,}' for u in updates)} |", f"|---|---|{'---|' * len(updates)}"]
+    for record in records:
+        found = record.results["refit"]
+        for key, label in (("part", "the part that is not held out"), ("all", "all demonstrations")):
+            values = dict(zip(found["updates"], found[key], strict=True))
+            cells = " | ".join(f"{values[u]:.1f}" if u in values else "–" for u in updates)
+            lines.append(f"| {record.results['setting']} | {label} | {cells} |")
+    return "\n".join(lines)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "selection-settings": settings_table,
+    "selection-refit": refit_table,
     "selection-regret": lambda: regret_table("regret"),
     "selection-regret-split": lambda: regret_table("regret_split"),
 }

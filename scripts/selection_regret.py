@@ -32,6 +32,7 @@ from diffclone.training.selection import NAMES
 
 DEVELOPMENT = ("maze-25", "fetch-pick-27", "fetch-pick-68", "walker-1")
 """Settings that the rule was developed on; all others test it."""
+BASELINE = "BC"
 SPLITS = 50
 """Random halves of the starts for `--split`."""
 Rule = Callable[[Sequence[Candidate]], int]
@@ -115,17 +116,18 @@ def regrets(setting: Setting, rules: Mapping[str, Rule], seeds: int, *, split: b
     """Return the regret of each rule in percent, a mean over groups of seeds that the rule sees."""
     outcomes, known = setting.outcomes(), setting.seeds()
     score = np.array([table.mean() for table in outcomes])
-    judged = [(float(score.max()), score)]  # the oracle's score, and the scores that the choice is compared in
-    if split:
-        judged = [(float(b[a.argmax()]), b) for a, b in half_scores(outcomes)]
+    halves = half_scores(outcomes) if split else [(score, score)]
+    judged = [(float(b[a.argmax()]), b) for a, b in halves]  # the oracle's score, and scores to look the choice up in
     found: dict[str, list[float]] = {name: [] for name in rules}
     for k in range(len(known)):
         candidates = setting.candidates([known[(k + j) % len(known)] for j in range(min(seeds, len(known)))])
         for name, rule in rules.items():
             choice = rule(candidates)
             found[name] += [100 * float(oracle - values[choice]) for oracle, values in judged]
-    random = [100 * float(oracle - values.mean()) for oracle, values in judged]
-    return {name: float(np.mean(values)) for name, values in {**found, "random": random}.items()}
+    found["random"] = [100 * float(oracle - values.mean()) for oracle, values in judged]
+    bc = [k for k, candidate in enumerate(setting.candidates()) if candidate.method == BASELINE]
+    tuned = [100 * float(b[a.argmax()] - b[bc][a[bc].argmax()]) for a, b in halves] if bc else [np.nan]
+    return {name: float(np.mean(values)) for name, values in {**found, "tuned BC": tuned}.items()}
 
 
 def half_scores(
@@ -141,7 +143,27 @@ def half_scores(
     return found
 
 
-def make_record(setting: Setting, rules: Mapping[str, Rule], seeds: int) -> Record:
+def refit(setting: Setting, records: Iterable[Record]) -> dict[str, list[float]]:
+    """Return the success of untuned BC by updates, trained on part of the demonstrations and on all of them.
+
+    The first is from tuning (validation starts), the second from fresh seeds (evaluation starts).
+    """
+    wanted = {"training.lr": 1e-3, "state_noise": 0.0, "training.weight_decay": 0.0}
+    part: dict[int, float] = {}
+    for record in setting.records:
+        rows = [m for m, member in enumerate(record.members) if wanted.items() <= member.items()]
+        if record.results["method"] == BASELINE and rows:
+            part[record.results["snapshot"]] = 100 * float(outcome_table(record)[rows].mean() / setting.expert)
+    whole = {
+        int(r.results["snapshot"]): 100 * float(outcome_table(r).mean() / setting.expert)
+        for r in records
+        if (r.results.get("setting"), r.results.get("method")) == (setting.name, f"{BASELINE}, untuned")
+    }
+    updates = sorted(part.keys() & whole.keys())
+    return {"updates": [*updates], "part": [part[u] for u in updates], "all": [whole[u] for u in updates]}
+
+
+def make_record(setting: Setting, rules: Mapping[str, Rule], seeds: int, records: Iterable[Record]) -> Record:
     """Return a Record with the regret of every rule on one setting, in both ways."""
     scores, first = [float(table.mean()) for table in setting.outcomes()], setting.records[0]
     results = {
@@ -155,6 +177,7 @@ def make_record(setting: Setting, rules: Mapping[str, Rule], seeds: int) -> Reco
         "episodes": first.results["episodes"],
         "seeds_seen": seeds,
         "metric": rule_metric(setting.candidates()),
+        "refit": refit(setting, records),
         "regret": regrets(setting, rules, seeds, split=False),
         "regret_split": regrets(setting, rules, seeds, split=True),
     }
@@ -181,12 +204,12 @@ def main() -> None:
         rules |= {f"{a} + {b}": lowest(a, b) for a, b in itertools.combinations(names, 2)}
     if given.out is not None:
         for setting in settings:
-            make_record(setting, rules, given.seeds).append_to(given.out)
+            make_record(setting, rules, given.seeds, records).append_to(given.out)
     table = {s.name: regrets(s, rules, given.seeds, split=given.split) for s in settings}
     rows = sorted(
         next(iter(table.values())), key=lambda name: float(np.mean([found[name] for found in table.values()]))
     )
-    fixed = ("the rule", "last", "error_squared", "error_absolute", "random")
+    fixed = ("the rule", "last", "error_squared", "error_absolute", "random", "tuned BC")
     print("rule".ljust(36), *(name.rjust(14) for name in table), "mean".rjust(7), "worst".rjust(7))
     for name in [*rows[: given.rows], *(name for name in fixed if name not in rows[: given.rows])]:
         values = [found[name] for found in table.values()]
