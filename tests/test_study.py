@@ -45,7 +45,8 @@ from diffclone.methods import BC
 from diffclone.model import Training
 from diffclone.nn import Network
 from diffclone.records import Record
-from diffclone.reports.training_length import draw_training_length
+from diffclone.reports.report import build_report
+from diffclone.reports.training_length import draw_training_lengths
 from diffclone.training.members import replace_fields
 
 EVERYTHING = StudyOptions(STUDIES)
@@ -153,9 +154,11 @@ def test_the_reported_row_is_the_chosen_snapshot_paired_with_bc() -> None:
     assert low <= 25.0 <= high
     curve = training_length(records, "fresh", "maze-25", "BC")
     assert [(point.snapshot, point.mean) for point in curve] == [(500, 37.5), (1000, 100.0)]
-    figure = draw_training_length(records, "maze-25")
-    assert figure is not None
+    (figure,) = draw_training_lengths(records)
     assert "BC: 37.5 at 500, 100.0 at 1,000." in figure.description
+    files = build_report([], lengths=[figure])
+    assert "figures/training-length-maze-25.svg" in files
+    assert 'aria-labelledby="caption-training-length-maze-25"' in files["index.html"].decode()
 
 
 def test_a_difference_uses_common_seeds_and_starts() -> None:

@@ -44,12 +44,14 @@ class Report:
         if find_spec("matplotlib") is None:
             raise MissingPackage("a report needs the package matplotlib. Try: pip install 'diffclone[report]'.")
         from diffclone.reports.report import build_report
+        from diffclone.reports.training_length import draw_training_lengths
 
         videos = [] if self.videos is None else read_videos(self.videos)
         records = [record for path in self.records for record in Record.read_all(path)]
         files = parse_files(self.data)
         tables = compare_experiments(list(EXPERIMENTS.values()), records, self.source, files)
-        write_all(self.out, build_report(tables, decide_claims(records, files=files), videos=videos))
+        claims, lengths = decide_claims(records, files=files), draw_training_lengths(records)
+        write_all(self.out, build_report(tables, claims, videos=videos, lengths=lengths))
         print_message(f"wrote {self.out / 'index.html'}")
 
 

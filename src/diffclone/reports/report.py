@@ -31,6 +31,7 @@ SOURCES = {
     "release": "those of the released code",
 }
 CLOSING_SECTIONS = {
+    "training-length": "Success along training",
     "rollouts": "Rollouts",
     "not-run": "What was not run",
     "contradictions": "Contradictions within the paper",
@@ -54,11 +55,18 @@ def draw_figures(sheet: ResultTable) -> list[PageFigure]:
 
 
 def build_report(
-    sheets: Sequence[ResultTable], claims: ClaimsTable | None = None, *, videos: Sequence[Video] = ()
+    sheets: Sequence[ResultTable],
+    claims: ClaimsTable | None = None,
+    *,
+    videos: Sequence[Video] = (),
+    lengths: Sequence[PageFigure] = (),
 ) -> dict[str, bytes]:
-    """Return the report's files by path. The same results give the same bytes."""
+    """Return the report's files by path; `lengths` are figures over the length of training.
+
+    The same results give the same bytes.
+    """
     figures = {sheet.name: draw_figures(sheet) for sheet in sheets}
-    files = {"index.html": report_page(sheets, figures, videos, claims).encode()}
+    files = {"index.html": report_page(sheets, figures, videos, claims, lengths).encode()}
     if claims is not None:
         files["tables/claims.md"] = claims_text.claims_markdown(claims).encode()
         files["tables/claims.tex"] = claims_text.claims_latex(claims).encode()
@@ -66,9 +74,9 @@ def build_report(
         if sheet.cells:
             files[f"tables/{sheet.name}.md"] = to_markdown(sheet).encode()
             files[f"tables/{sheet.name}.tex"] = to_latex(sheet).encode()
-        for figure in figures[sheet.name]:
-            files[f"figures/{figure.name}.svg"] = figure.svg_file()
-            files[f"figures/{figure.name}.pdf"] = figure.pdf_file()
+    for figure in (*(figure for sheet in sheets for figure in figures[sheet.name]), *lengths):
+        files[f"figures/{figure.name}.svg"] = figure.svg_file()
+        files[f"figures/{figure.name}.pdf"] = figure.pdf_file()
     return files
 
 
@@ -77,6 +85,7 @@ def report_page(
     figures: Mapping[str, Sequence[PageFigure]],
     videos: Sequence[Video] = (),
     claims: ClaimsTable | None = None,
+    lengths: Sequence[PageFigure] = (),
 ) -> str:
     """Render the page: the claims first, then the main table, then the other experiments in their order."""
     sheets = sorted(sheets, key=lambda sheet: sheet.name != FIRST)
@@ -91,6 +100,7 @@ def report_page(
         sheets=sheets,
         figures=figures,
         videos=videos,
+        lengths=lengths,
         sources=SOURCES,
         closing=CLOSING_SECTIONS,
         not_run=[(sheet, reason, places) for sheet in sheets for reason, places in list_absent(sheet).items()],

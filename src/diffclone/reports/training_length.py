@@ -13,6 +13,13 @@ from diffclone.reports.theme import LIGHT
 from diffclone.tasks import TASKS
 
 
+def draw_training_lengths(records: Sequence[Record]) -> list[PageFigure]:
+    """Draw one figure per setting that has Records of fresh seeds, in the order of the Records."""
+    settings = dict.fromkeys(str(r.results["setting"]) for r in records if r.results.get("study") == "fresh")
+    figures = [draw_training_length(records, setting) for setting in settings]
+    return [figure for figure in figures if figure is not None]
+
+
 def draw_training_length(records: Sequence[Record], setting: str) -> PageFigure | None:
     """Draw the fresh seeds of all methods on a setting at every snapshot; None if there are none yet."""
     own = [r for r in records if r.results.get("setting") == setting and r.results.get("study") == "fresh"]

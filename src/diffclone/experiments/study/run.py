@@ -217,7 +217,7 @@ def make_record(job: SnapshotJob, scores: Scores) -> Record:
     if TASKS[stage.setting.task].metric == "success":
         outcomes = {"success": outcomes["success"]}
     else:
-        outcomes = {"returns": [[round(value) for value in member] for member in outcomes["returns"]]}
+        outcomes = {"returns": [[float(round(value)) for value in member] for member in outcomes["returns"]]}
     extra = {
         "study": stage.study,
         "setting": stage.setting.name,
