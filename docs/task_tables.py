@@ -55,7 +55,7 @@ def settings_table() -> str:
         bc, shown, share = tuned_bc(setting.name), "not run", "–"
         if bc is not None:
             key = "success_rate" if metric == "success" else "mean_return"
-            shown, share = score(setting.task, bc), f"{100 * headroom(expert[key], bc[key]):.0f}"
+            shown, share = score(setting.task, bc), f"{100 * headroom(expert[key], bc[key]):.0f}".replace("-", "−")
         options = " ".join(f"`{name}={value}`" for name, value in setting.options.items()) or "–"
         episodes = "1 episode" if demos.num_episodes == 1 else f"{demos.num_episodes} episodes"
         lines.append(

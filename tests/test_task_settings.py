@@ -89,5 +89,7 @@ def test_headroom_is_the_share_that_bc_does_not_reach() -> None:
 
 def test_the_command_lists_the_settings(diffclone: Any) -> None:
     rows = {row["task"]: row for row in json.loads(diffclone("tasks", "--json").out)}
-    assert [setting["setting"] for setting in rows["fetch-pick"]["settings"]] == ["fetch-pick-27", "fetch-pick-68"]
+    assert [setting["setting"] for setting in rows["fetch-pick"]["settings"]] == [
+        *("fetch-pick-27", "fetch-pick-10", "fetch-pick-68")
+    ]
     assert rows["spiral"]["settings"][0]["options"] == "start_noise=0.05"

@@ -115,6 +115,14 @@ WITH_HEADROOM = (
         episodes=27,
         expert={"noise": 0.0},
     ),
+    TaskSetting(
+        "fetch-pick-10",
+        "fetch-pick",
+        "The first 10 episodes of fetch-pick-27.",
+        demonstrations="fetch-pick-noiseless",
+        episodes=10,
+        expert={"noise": 0.0},
+    ),
     TaskSetting("fetch-pick-68", "fetch-pick", "68 of the bundled episodes, which have action noise.", episodes=68),
     TaskSetting(
         "ant-reach-20",
