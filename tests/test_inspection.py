@@ -137,6 +137,12 @@ PROBLEMS: dict[str, tuple[str, str, str, Callable[[], Demonstrations]]] = {
         "obs 6",
         lambda: each(lambda o, a: (with_columns(o, np.full(len(o), 3.3)), a)),
     ),
+    "nearly constant dimension": (
+        "hardly_varying_observations",
+        "note",
+        "obs 6",
+        lambda: each(lambda o, a: (with_columns(o, 1e-4 * o[:, 0] ** 2), a)),
+    ),
     "blank images": ("blank_images", "warning", "episode 0", lambda: images(blank=5)),
     "copied dimension": (
         "duplicated_observations",

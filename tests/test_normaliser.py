@@ -1,4 +1,5 @@
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diffclone import Demonstrations, Normaliser
+from diffclone import BC, Demonstrations, Network, Normaliser, Policy, Training, fit
+from diffclone.data.robust import raise_small
 from diffclone.errors import InvalidData
 
 
@@ -77,3 +79,58 @@ def test_identity_changes_no_number() -> None:
     assert torch.equal(normaliser.normalise_obs(x), x)  # no limit either: the numbers have no common scale
     assert torch.equal(normaliser.normalise_act(x), x)
     assert torch.equal(normaliser.restore_act(x), x)
+
+
+def spread(*std: float) -> list[list[float]]:
+    """Return two rows whose columns have these standard deviations."""
+    return [[5.0 - s * math.sqrt(0.5) for s in std], [5.0 + s * math.sqrt(0.5) for s in std]]
+
+
+def test_robust_scales_by_hand() -> None:
+    # The median of 0.01, 0.02, 0.05, 2 and 3 (the constant does not count) is 0.05.
+    rows, act = spread(0.01, 0.02, 0.05, 2.0, 3.0, 0.0), [[1.0, 0.0], [2.0, 1e-3]]
+    demos = Demonstrations.from_arrays(rows, act, episode_ends=[2])
+    robust, plain = Normaliser.robust(demos), Normaliser.from_demonstrations(demos)
+    assert robust.obs_std.tolist() == pytest.approx([0.05, 0.05, 0.05, 2.0, 3.0, 0.0], rel=1e-4)
+    assert robust.obs_std[2:].equal(plain.obs_std[2:])
+    # A dimension that hardly varies has small numbers, instead of ±0.7.
+    assert robust.normalise_obs(torch.tensor(rows))[:, 0].tolist() == pytest.approx([-0.1414, 0.1414], abs=1e-3)
+    assert robust.normalise_obs(torch.tensor(rows))[:, 5].tolist() == [0.0, 0.0]
+    # Means, actions, the box and the limit are those of z-scores.
+    changed = {name for name, t in robust.tensors().items() if not t.equal(plain.tensors()[name])}
+    assert changed == {"obs_std"}
+
+
+def test_dimensions_in_another_unit_keep_their_scale() -> None:
+    pixels_and_an_angle = np.array([140.0, 120.0, 150.0, 130.0, 1.5])
+    assert np.array_equal(raise_small(pixels_and_an_angle), pixels_and_an_angle)
+    # Beside pixels, a gripper in metres is raised to 0.5 only.
+    assert raise_small(np.array([140.0, 120.0, 150.0, 130.0, 0.03]))[-1] == 0.5
+
+
+@given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=30))
+def test_robust_scales_change_half_of_the_dimensions_at_most(values: list[float]) -> None:
+    std = np.array(values)
+    scales = raise_small(std)
+    assert (scales > std).sum() <= len(std) / 2
+    assert np.array_equal(scales[std >= 0.5], std[std >= 0.5])
+    assert np.all(scales >= std)
+    assert np.all(np.diff(scales[np.argsort(std)]) >= 0)  # a larger standard deviation has no smaller scale
+
+
+def test_robust_scales_of_images_and_constants_are_those_of_z_scores() -> None:
+    images = np.random.default_rng(0).integers(0, 255, (4, 12)).astype(np.uint8)
+    for obs in (images, np.ones((4, 3))):
+        demos = Demonstrations.from_arrays(obs, np.arange(4.0)[:, None], episode_ends=[4])
+        assert Normaliser.robust(demos).obs_std.equal(Normaliser.from_demonstrations(demos).obs_std)
+
+
+def test_a_policy_keeps_its_robust_scales(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(0, [1, 1, 1, 1e-3], (50, 4))
+    demos = Demonstrations.from_arrays(rows, rows[:, :1], episode_ends=[50])
+    method = BC(training=Training(updates=2), network=Network(width=4, depth=1), normalisation="robust")
+    policy = fit(method, demos, device="cpu")
+    policy.save(tmp_path / "policy")
+    loaded = Policy.load(tmp_path / "policy")
+    assert loaded.normaliser.obs_std.equal(Normaliser.robust(demos).obs_std)
+    assert np.allclose(loaded(rows), policy(rows), atol=1e-5)

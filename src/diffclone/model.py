@@ -17,7 +17,7 @@ from diffclone.shapes import Act, Costs, Obs, Scalar, Scalars, lowest
 W = TypeVar("W", bound=nn.Module)
 """The class of a model's weights."""
 
-Normalisation = Literal["z-score", "none"]
+Normalisation = Literal["z-score", "robust", "none"]
 
 Parts: TypeAlias = Mapping[str, nn.Module]
 """Weights of the models that another one needs, by name."""
@@ -217,8 +217,9 @@ class Method(Model[W]):
     """A model that acts."""
 
     normalisation: Normalisation = "z-score"
-    """How observations and actions are normalised for all models, the guide included: z-scores of the demonstrations,
-    or not at all, as the released code does for AntReach."""
+    """How observations and actions are normalised for all models, the guide included: z-scores of the demonstrations;
+    "robust", z-scores with larger scales of observations that hardly vary (`data/robust.py`); or not at all, as the
+    released code does for AntReach."""
 
     @abstractmethod
     def act(self, weights: W, obs: Obs, rng: Rng) -> Act:

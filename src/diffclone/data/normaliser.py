@@ -6,11 +6,12 @@
     box    = the expert's range of actions, 5 % wider on each side, within the action bounds of the environment
 
 A dimension that is constant in the demonstrations carries no information: its z is 0, and its inverse is the mean.
-All pixels of an image share one mean and one std.
+All pixels of an image share one mean and one std. `Normaliser.robust` divides observations that hardly vary by more
+than their std (`robust.py`).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import final
 
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from diffclone.data.demonstrations import Demonstrations
+from diffclone.data.robust import raise_small
 from diffclone.errors import InvalidData
 from diffclone.shapes import Seen
 
@@ -52,6 +54,15 @@ class Normaliser:
         mean, std = _statistics(demos.obs.reshape(-1, 1) if images else demos.obs)
         act = (*_statistics(demos.act), *_box(demos))
         return cls(mean.expand(size).contiguous(), std.expand(size).contiguous(), *act)
+
+    @classmethod
+    def robust(cls, demos: Demonstrations) -> "Normaliser":
+        """Return the statistics of demonstrations, with raised scales of observations that hardly vary."""
+        normaliser = cls.from_demonstrations(demos)
+        if demos.obs.dtype == np.uint8:  # all pixels have the same scale
+            return normaliser
+        scales = torch.tensor(raise_small(normaliser.obs_std.double().numpy())).float()
+        return replace(normaliser, obs_std=scales)
 
     @classmethod
     def identity(cls, demos: Demonstrations) -> "Normaliser":

@@ -15,6 +15,12 @@ from diffclone.shapes import Seen
 from diffclone.training.checkpoint import GuideCache
 from diffclone.training.step import Dataset, Precision
 
+NORMALISERS: Mapping[Normalisation, Callable[[Demonstrations], Normaliser]] = {
+    "z-score": Normaliser.from_demonstrations,
+    "robust": Normaliser.robust,
+    "none": Normaliser.identity,
+}
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -48,8 +54,7 @@ def prepare_session(
     demos: Demonstrations, normalisation: Normalisation, device: torch.device, dtype: torch.dtype
 ) -> tuple[Normaliser, Session]:
     """Fit the normaliser and return it with a session on the normalised demonstrations."""
-    make = Normaliser.identity if normalisation == "none" else Normaliser.from_demonstrations
-    normaliser = make(demos).to(device, dtype)
+    normaliser = NORMALISERS[normalisation](demos).to(device, dtype)
     data = normalise_demonstrations(demos, normaliser, device, dtype)
     dims = Dims(demos.obs.shape[1], demos.act.shape[1], normaliser.box)
     known = {"demonstrations": demos.fingerprint, "normaliser": normalisation, "box": dims.box, "precision": str(dtype)}

@@ -18,6 +18,7 @@ from diffclone.data.inspection.dimensions import (
     find_degrees,
     find_different_scales,
     find_duplicated_observations,
+    find_hardly_varying_observations,
     find_leaked_actions,
     find_wrapping_angles,
 )
@@ -49,6 +50,7 @@ CHECKS: Mapping[str, Callable[[Demonstrations], list[Finding]]] = {
     "frozen_stretches": find_frozen_stretches,
     "jumps": find_jumps,
     "constant_observations": find_constant_observations,
+    "hardly_varying_observations": find_hardly_varying_observations,
     "blank_images": find_blank_images,
     "duplicated_observations": find_duplicated_observations,
     "leaked_actions": find_leaked_actions,

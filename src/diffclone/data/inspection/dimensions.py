@@ -16,7 +16,10 @@ from diffclone.data.inspection.findings import (
     list_indices,
     sample_rows,
 )
+from diffclone.data.robust import find_floor
 
+HARDLY = 10
+"""A dimension hardly varies if its standard deviation is this many times below the floor of robust scales."""
 SAME = 1 - 1e-6
 """Correlation above which two dimensions are the same."""
 ODD_RATIO, WRONG_RATIO = 1e4, 1e6
@@ -34,6 +37,24 @@ def find_constant_observations(demos: Demonstrations) -> list[Finding]:
     what = f"{format_count(constant.sum(), 'dimension')} without any variation"
     advice = "Harmless if the value is the same in deployment. Leave out dimensions that may vary there."
     return [Finding("note", what, advice, "obs", list_indices(constant))]
+
+
+def find_hardly_varying_observations(demos: Demonstrations) -> list[Finding]:
+    """Find dimensions of observations that hardly vary relative to the others."""
+    if has_images(demos):
+        return []
+    std = np.where(is_varying(demos.obs), demos.obs[sample_rows(demos.num_steps)].std(0, dtype=np.float64), 0.0)
+    floor = find_floor(std)
+    small = (std > 0) & (std < floor / HARDLY)
+    if not small.any():
+        return []
+    verb = "varies" if small.sum() == 1 else "vary"
+    what = f"{format_count(small.sum(), 'dimension')} that hardly {verb}: standard deviation below {floor / HARDLY:.2g}"
+    advice = (
+        f"z-scores turn a small deviation there into a large number; --normalisation robust divides by {floor:.2g} "
+        "instead. Leave them out if they carry no information, or scale them up if they do."
+    )
+    return [Finding("note", what, advice, "obs", list_indices(small))]
 
 
 def find_blank_images(demos: Demonstrations) -> list[Finding]:
