@@ -238,9 +238,10 @@ def test_another_format_is_refused(saved: Path, number: Any) -> None:
         ({"method": {"type": "mine"}}, "unknown method 'mine'.*Import the module that registers 'mine'"),
         ({"method": {"type": "mine:Mine"}}, "the method Mine of the module mine is not loaded"),
         ({"method": {}}, "method.type must be the name of a method; it is None"),
+        ({"method": {"type": "bc", "network": {"width": 10**7}}}, "width is 10000000; it can be at most 65536"),
         (
-            {"method": {"type": "bc", "network": {"width": 10**7}}},
-            r"requires net.hidden.0.weight of shape \(3, 3, 10000000\)",
+            {"method": {"type": "bc", "network": {"width": 65536, "depth": 1}}},
+            r"requires net.hidden.0.weight of shape \(3, 3, 65536\)",
         ),
         ({"members": 3}, "members must be a list"),
         ({"members": []}, "number of members must be at least 1"),

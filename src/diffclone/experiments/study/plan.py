@@ -38,6 +38,7 @@ Study = Literal["tuning", "training-length", "controls"]
 STUDIES: tuple[Study, ...] = ("tuning", "training-length", "controls")
 SETTINGS = (
     "fetch-pick-27",
+    "fetch-pick-10",
     "ant-reach-20",
     "maze-25",
     "walker-1",
@@ -46,7 +47,7 @@ SETTINGS = (
     "fetch-pick-68",
     "spiral-1",
 )
-CONTROL_SETTINGS = ("fetch-pick-27", "ant-reach-20", "hand-rotate-8")
+CONTROL_SETTINGS = ("fetch-pick-27", "fetch-pick-10", "ant-reach-20", "hand-rotate-8")
 """Settings in which the expert is well above BC."""
 ROUNDS = (("bc", "dbc-paper"), ("dbc-ours",), ("diffusion-policy", "ibc"))
 """Methods in the order of their importance: a round is done on all settings before the next one begins."""
