@@ -1,6 +1,9 @@
 import dataclasses
 import re
 
+import pytest
+
+from diffclone.cli.claims import print_claims
 from diffclone.experiments.claims import ClaimRow, ClaimsTable
 from diffclone.reports.claims import claims_latex, claims_markdown, count_verdicts, describe_row, list_notes
 from diffclone.reports.report import build_report, report_page
@@ -74,6 +77,17 @@ def test_the_tables_have_a_line_per_test() -> None:
     claims_latex(TABLE).encode("ascii")
     assert count_verdicts(TABLE) == "2 claims of the paper, 2 tests: 1 reproduced, 1 not run."
     assert list_notes(TABLE) == ["DBC is better than BC. A note."]
+
+
+def test_the_command_prints_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    print_claims(TABLE, json=False)
+    said = capsys.readouterr()
+    assert "reproduced" in said.out
+    assert "2 claims of the paper" in said.err
+    print_claims(ClaimsTable((dataclasses.replace(ROW, quick=True),), "The rule.", {}), json=False)
+    said = capsys.readouterr()
+    assert "no verdicts" in said.out
+    assert "reproduced" not in said.out
 
 
 def test_the_page_leads_with_the_claims() -> None:

@@ -107,8 +107,6 @@ def test_claims_are_planned_run_and_decided(tmp_path: Path, diffclone: Command) 
     assert len(spiral) >= 4
     assert {(row["verdict"], row["reason"], row["quick"]) for row in spiral} == {("unresolved", "quick", True)}
     assert {row["verdict"] for row in rows if row not in spiral} == {"not run"}
-    code, out, _ = diffclone("reproduce", "claims", *flags)
-    assert "quick, no verdict" in out.replace("\n", " ") or "no verdicts" in out
     code, out, _ = diffclone("reproduce", "claims", *flags, "--plan", "--json")
     assert json.loads(out) == []
     code, out, _ = diffclone("reproduce", "claims", "--plan", "--json", "--device", "cuda", "--out", tmp_path / "new")
