@@ -175,11 +175,19 @@ def test_resuming_on_another_number_of_cores_is_reported(
         train_run(tmp_path / "a", METHOD, demos, options(tmp_path))
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_policy_refuses_observations_that_are_not_finite(demos: Demonstrations, value: float) -> None:
-    policy = fit(BC(training=SMALL, network=Network(width=4, depth=1)), demos, device="cpu")
+@pytest.mark.parametrize(("value", "normalisation"), [(np.nan, "z-score"), (np.nan, "none"), (np.inf, "none")])
+def test_a_policy_refuses_observations_without_an_action(
+    demos: Demonstrations, value: float, normalisation: Any
+) -> None:
+    method = BC(training=SMALL, network=Network(width=4, depth=0), normalisation=normalisation)
+    policy = fit(method, demos, device="cpu")
     with pytest.raises(InvalidData, match="NaN or infinity"):
-        policy(np.array([value, 0.0]))
+        policy(np.array([[value, -value]]))
+
+
+def test_infinity_is_clipped_like_any_far_observation(demos: Demonstrations) -> None:
+    policy = fit(BC(training=SMALL, network=Network(width=4, depth=1)), demos, device="cpu")
+    assert np.array_equal(policy(np.array([np.inf, 0.0])), policy(np.array([1e9, 0.0])))
 
 
 @pytest.mark.parametrize(

@@ -138,9 +138,10 @@ class Policy:
                 f"observations have shape {tuple(x.shape)}; expected (size), (batch, size) "
                 f"or (members, batch, size) with {len(self)} members."
             )
-        if not bool(x.isfinite().all()):
-            raise InvalidData("an observation contains NaN or infinity, for which no action is defined.")
         act = self.act(x.reshape((1,) * (3 - x.dim()) + x.shape), next(self.calls))
+        # Infinity is clipped if observations are normalised, and a dimension that never varied is ignored.
+        if not bool(x.isfinite().all()) and not bool(act.isfinite().all()):
+            raise InvalidData("an observation contains NaN or infinity, for which no action is defined.")
         act = act[:, 0] if x.dim() == 1 else act
         act = act[0] if len(self) == 1 and x.dim() < 3 else act
         result: Any = act if isinstance(obs, Tensor) else act.cpu().numpy()
