@@ -1,10 +1,16 @@
-import numpy as np
-
-from diffclone.reports.demo import DemoPage, demo_page, draw_loss_curves, draw_paths
+from diffclone.reports.demo import DemoPage, demo_page, draw_success
 from diffclone.reports.page import Details, Paragraph, Table, simple_page
+from diffclone.reports.videos import MEDIA_TYPES, Video
 
-PATH = np.array([[1.0, 1.0], [2.0, 1.5], [3.0, 2.0]])
-CURVES = {"L_BC": {"BC": ([1, 2, 3], np.array([[3.0, 2.0], [2.0, 1.0], [1.0, 1.0]]))}}
+POINTS = [
+    {"method": method, "updates": updates, "success": success, "low": success - 0.1, "high": 1.0, "chosen": chosen}
+    for method, updates, success, chosen in (
+        ("BC", 500, 0.5, False),
+        ("BC", 1000, 0.25, False),
+        ("DBC", 500, 0.75, True),
+        ("DBC", 1000, 0.7, False),
+    )
+]
 
 
 def test_a_page_escapes_all_text() -> None:
@@ -16,27 +22,25 @@ def test_a_page_escapes_all_text() -> None:
 
 
 def test_a_figure_has_a_description_for_screen_readers() -> None:
-    figure = draw_paths({"BC": [(PATH, True)]}, [(0, 0)], None, 'says "more"')
-    text = simple_page("t", [figure])
-    assert 'role="img" aria-labelledby="caption-paths"' in text
-    assert 'id="caption-paths">says &#34;more&#34; BC: 1 of 1 reach the goal.' in text
+    text = simple_page("t", [draw_success(POINTS, 0.8)])
+    assert 'role="img" aria-labelledby="caption-success"' in text
+    assert "BC: 50 at 500, 25 at 1,000. DBC: 75 at 500, 70 at 1,000. The final policy: 80." in text
 
 
-def test_paths_count_the_episodes_that_reach_the_goal() -> None:
-    svg = draw_paths({"BC": [(PATH, True), (PATH, False)], "DBC": [(PATH, True)]}, [(0, 0)], PATH, "").svg
-    assert svg.startswith("<svg")
-    assert "BC: 1 of 2 reach the goal" in svg
-    assert "DBC: 1 of 1 reach the goal" in svg
-    assert "sampled from the guide" in svg
+def test_success_along_training_marks_the_choice() -> None:
+    marked, plain = (draw_success([{**p, "chosen": p["chosen"] and k} for p in POINTS], 0.8).svg for k in (True, False))
+    assert "chosen without the environment" in marked
+    assert "chosen without the environment" not in plain
 
 
 def test_the_same_numbers_give_the_same_figure() -> None:
-    assert draw_loss_curves(CURVES, "c").svg == draw_loss_curves(CURVES, "c").svg
+    assert draw_success(POINTS, 0.8).svg == draw_success(POINTS, 0.8).svg
 
 
 def test_the_demo_page_loads_nothing_from_the_network() -> None:
-    shown = DemoPage("c", ["method"], [["BC"]], {"BC": [(PATH, True)]}, [(0, 0)], PATH, CURVES, [])
-    text = demo_page(shown)
-    assert text.count("<svg") == 2
-    for forbidden in ("<script", 'src="', "@import", "url(http"):
+    video = Video("FetchPick", "BC", MEDIA_TYPES["gif"], b"GIF89a")
+    text = demo_page(DemoPage("c", ["method"], [["BC"]], POINTS, 0.8, [video], []))
+    assert text.count("<svg") == 1
+    assert "data:image/gif;base64," in text
+    for forbidden in ("<script", 'src="http', "@import", "url(http"):
         assert forbidden not in text

@@ -1,173 +1,187 @@
-"""The `demo` command."""
+"""The `demo` command: FetchPick from 27 demonstrations."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
-import numpy as np
-import numpy.typing as npt
-
-from diffclone.cli.console import bars, print_json, print_message, print_table
+from diffclone.cli.console import Bars, bars, print_json, print_message, print_table
 from diffclone.cli.interrupt import between_updates
-from diffclone.errors import InvalidFile
+from diffclone.cli.search import write_page
+from diffclone.errors import DiffcloneError, InvalidFile
 from diffclone.evaluation import Scores, evaluate
-from diffclone.experiments import preset
-from diffclone.experiments.presets import shorten_training
-from diffclone.files import read_lines, write_atomically
-from diffclone.fit import FitOptions
-from diffclone.guides import DiffusionGuide
-from diffclone.model import Dims
-from diffclone.nn.diffusion import Diffusion
+from diffclone.experiments.task_settings import TASK_SETTINGS
+from diffclone.files import write_atomically
 from diffclone.policy import Policy
 from diffclone.records import Record
-from diffclone.reports.numbers import MISSING, percent, percent_interval
-from diffclone.rng import Rng
-from diffclone.statistics import difference_interval
+from diffclone.reports.numbers import percent, percent_interval
+from diffclone.reports.videos import MEDIA_TYPES, Video
+from diffclone.statistics import mean_interval
 from diffclone.tasks import TASKS
+from diffclone.tasks.rendering import render_episode, write_frames
 from diffclone.training import Progress
-from diffclone.training.runs import Run, record_evaluation, train_run
+from diffclone.training.runs import Run, evaluation_record, record_evaluation
+from diffclone.training.search import SEARCH, SEARCH_FILE, SearchOptions, SearchResult, search_in_folder
+from diffclone.training.search_plan import Grid
+from diffclone.training.selection import same_settings
 
-TASK = "maze"
-SHOWN_EPISODES = 60
-"""Number of paths in the figure."""
-SHOWN_SAMPLES = 600
-"""Number of positions that are sampled from the guide."""
-COLUMNS = ("method", "success", "95 %", "sd over seeds", "steps", "seeds × episodes")
-
-Points = npt.NDArray[np.float64]
+SETTING = "fetch-pick-27"
+GRID = Grid(3, (500, 1_000, 2_000, 4_000, 8_000), coefficient=(3.0,), guide_updates=6_000)
+QUICK_GRID = Grid(2, (16, 32), coefficient=(3.0,), guide_updates=32)
+COLUMNS = ("method", "updates", "success", "95 %", "seeds × episodes", "")
 
 
 @final
 @dataclass(frozen=True)
-class MethodResult:
-    """One method of the demo, trained and evaluated."""
+class Point:
+    """One method at one snapshot of its training, evaluated."""
 
-    run: Run
-    scores: Scores
-    paths: list[tuple[Points, bool]]
-    """Positions in the first episodes of the first member, and whether they succeeded."""
-    record: Record
+    method: str
+    updates: int
+    success: float
+    low: float
+    high: float
+    episodes: str
+    chosen: bool
 
     @property
     def row(self) -> list[str]:
-        """The row of the table, without the name."""
-        scores, sd = self.scores, self.scores.summary()["success_sd_over_members"]
-        return [
-            percent(scores.success_rate),
-            percent_interval(scores.success_interval),
-            MISSING if sd is None else f"{100 * sd:.1f}",
-            f"{scores.length.mean():.0f}",
-            f"{scores.success.shape[0]} × {scores.success.shape[1]}",
-        ]
+        """The row of the table."""
+        mark = "chosen without the environment" if self.chosen else ""
+        interval = percent_interval((self.low, self.high))
+        return [self.method, f"{self.updates:,}", percent(self.success), interval, self.episodes, mark]
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Train BC and DBC on Maze with several seeds, compare them on the same starts, and write a page."""
+    """Learn to pick up a block from 27 demonstrations: BC and DBC along training, what a search chooses, and a page."""
 
     out: Path = Path("demo")
     """Folder of the page and the runs."""
-    seeds: int = 3
-    """Members of each method."""
-    episodes: int = 100
-    """Episodes per member."""
+    episodes: int = 30
+    """Episodes per member and snapshot."""
     quick: bool = False
     """Train for a few seconds only, to check that everything works. The scores then say nothing about the methods."""
     json: bool = False
     """Print JSON instead of a table."""
 
     def run(self) -> None:
-        """Train, evaluate, write the page and print the table."""
-        if self.out.exists() and any(self.out.iterdir()) and not (self.out / "bc" / "run.json").exists():
+        """Search, evaluate every snapshot in the environment, write the page and print the table."""
+        if self.out.exists() and any(self.out.iterdir()) and not (self.out / SEARCH_FILE).exists():
             raise InvalidFile(f"{self.out} is not empty and holds no demo. Nothing was changed; choose another --out.")
-        results = {name: self.run_method(name) for name in ("bc", "dbc")}
-        rows = [[name.upper(), *result.row] for name, result in results.items()]
-        bc, dbc = (result.scores for result in results.values())
-        difference, interval = dbc.success_rate - bc.success_rate, difference_interval(dbc.success, bc.success)
-        rows.append(["DBC − BC", f"{100 * difference:+.1f}", percent_interval(interval), "", "", "same starts"])
-        caption = "Success on Maze" + " (quick: says nothing about the methods)" * self.quick
-        write_page(self.out / "index.html", caption, rows, results)
+        setting = TASK_SETTINGS[SETTING]
+        demos = setting.load_demonstrations()
+        options = SearchOptions(
+            device="cpu",
+            task=setting.task,
+            grid=self.grid,
+            keep=True,
+            quick=self.quick,
+        )
+        with bars() as show, between_updates() as stop:
+
+            def progress(stage: str, now: Progress) -> None:
+                show.training(stage, now)
+                stop()
+
+            result = search_in_folder(self.out, demos, options, progress, print_message)
+            points = self.evaluate_snapshots(result, show)
+            final = self.run_episodes(result.policy, show, "final policy")
+            record = record_evaluation(Run(self.out), result.policy, final)
+        write_page(self.out)
+        rows = [point.row for point in points]
+        final_row = [percent(final.success_rate), percent_interval(final.success_interval)]
+        shape = f"{final.success.shape[0]} × {final.success.shape[1]}"
+        rows.append(["the choice, trained on all demonstrations", "", *final_row, shape, ""])
+        caption = (
+            "Success on FetchPick from 27 demonstrations" + " (quick: says nothing about the methods)" * self.quick
+        )
+        self.write_demo_page(caption, rows, points, record)
         if self.json:
-            summaries = {name: result.scores.summary() for name, result in results.items()}
-            about = {"difference": difference, "difference_interval": list(interval), "quick": self.quick}
-            print_json({**summaries, **about})
+            choice = None if result.choice is None else result.choice.to_dict()
+            about = {"final": final.summary(), "choice": choice, "quick": self.quick}
+            print_json({"points": [asdict(point) for point in points], **about})
         else:
             print_table(caption, COLUMNS, rows)
             print_message(f"The page is {self.out / 'index.html'}")
 
-    def run_method(self, name: str) -> MethodResult:
-        """Train and evaluate one method."""
-        seeds, episodes = (min(self.seeds, 2), min(self.episodes, 4)) if self.quick else (self.seeds, self.episodes)
-        method = preset(TASK, name, "demo")
-        method = shorten_training(method) if self.quick else method
-        paths: list[list[Points]] = [[] for _ in range(min(SHOWN_EPISODES, episodes))]
+    @property
+    def grid(self) -> Grid:
+        """What is tried."""
+        return QUICK_GRID if self.quick else GRID
 
-        def store_positions(rows: npt.NDArray[np.int64], obs: Points, act: npt.NDArray[Any]) -> None:
-            for row, position in zip(rows, obs[:, :2].copy(), strict=True):
-                if row < len(paths):
-                    paths[row].append(position)
+    def run_episodes(self, policy: Policy, show: Bars, name: str) -> Scores:
+        """Run episodes from the evaluation starts."""
+        setting = TASK_SETTINGS[SETTING]
+        return evaluate(
+            policy,
+            setting.task,
+            episodes=min(self.episodes, 2) if self.quick else self.episodes,
+            progress=lambda done, total: show.update(f"{name}: episodes", done, total),
+            **setting.make_task_options(),
+        )
 
-        with bars() as show, between_updates() as stop:
+    def evaluate_snapshots(self, result: SearchResult, show: Bars) -> list[Point]:
+        """Run episodes with all snapshots of the search. The choice does not use them."""
+        points: list[Point] = []
+        for run in sorted((self.out / SEARCH).iterdir()):
+            for updates, policy in Run(run).snapshots().items():
+                scores = self.run_episodes(policy, show, f"{run.name.upper()} {updates:,}")
+                quick = evaluation_record(policy, scores, quick=self.quick, results={"snapshot": updates})
+                quick.append_to(run / "records.jsonl")
+                points += [
+                    self.make_point(run.name, updates, policy, scores, rows, result)
+                    for rows in same_settings([dict(member) for member in policy.members])
+                ]
+        return points
 
-            def progress(now: Progress) -> None:
-                show.training(name.upper(), now)
-                stop()
+    @staticmethod
+    def make_point(
+        method: str, updates: int, policy: Policy, scores: Scores, rows: Sequence[int], result: SearchResult
+    ) -> Point:
+        """Return the success of some members, which differ in their seeds only."""
+        success = scores.success[list(rows)]
+        fields = {name: value for name, value in policy.members[rows[0]].items() if name != "seed"}
+        choice = result.choice
+        chosen = choice is not None and (choice.method, choice.updates) == (method, updates) and choice.fields == fields
+        low, high = mean_interval(success)
+        shape = f"{success.shape[0]} × {success.shape[1]}"
+        return Point(method.upper(), updates, float(success.mean()), low, high, shape, chosen)
 
-            run = train_run(
-                self.out / name,
-                method,
-                TASKS[TASK].demonstrations(),
-                FitOptions(seeds=range(seeds), device="cpu"),
-                task=TASK,
-                quick=self.quick,
-                progress=progress,
-            )
-            scores = evaluate(
-                run.policy(),
-                TASK,
-                episodes=episodes,
-                progress=lambda done, total: show.update(f"{name.upper()}: episodes", done, total),
-                on_step=store_positions,
-            )
-        outcomes = [(np.array(path), bool(success)) for path, success in zip(paths, scores.success[0], strict=False)]
-        return MethodResult(run, scores, outcomes, record_evaluation(run, run.policy(), scores))
+    def write_demo_page(
+        self,
+        caption: str,
+        rows: Sequence[Sequence[str]],
+        points: Sequence[Point],
+        record: Record,
+    ) -> None:
+        """Write the page with the table, success along training, and a video of each method."""
+        from diffclone.reports.demo import DemoPage, demo_page, draw_success
 
+        page = DemoPage(
+            caption=caption,
+            columns=COLUMNS,
+            rows=rows,
+            points=[asdict(point) for point in points],
+            final=float(record.results["success_rate"]),
+            videos=self.make_videos(),
+            records=[record],
+        )
+        write_atomically(self.out / "index.html", demo_page(page).encode())
+        picture = draw_success(page.points, page.final).figure
+        picture.savefig(self.out / "success.png", dpi=110, bbox_inches="tight", facecolor="white")
 
-def write_page(path: Path, caption: str, rows: Sequence[Sequence[str]], results: Mapping[str, MethodResult]) -> None:
-    """Write the page with the table, the paths, the losses and the Records."""
-    from diffclone.reports.demo import DemoPage, demo_page
-    from diffclone.tasks.maze import WALLS
-
-    bc, dbc = (read_lines(results[name].run.metrics) for name in ("bc", "dbc"))
-    page = DemoPage(
-        caption=caption,
-        columns=COLUMNS,
-        rows=rows,
-        paths={name.upper(): result.paths for name, result in results.items()},
-        walls=WALLS,
-        guide_positions=sample_positions(results["dbc"].run.policy()[0]),
-        curves={
-            "L_BC": {"BC": loss_curve(bc, "policy", "L_BC"), "DBC": loss_curve(dbc, "policy", "L_BC")},
-            "L_DM": {"DBC": loss_curve(dbc, "policy", "L_DM")},
-            "L_diff, the guide's own loss": {"guide": loss_curve(dbc, "guide", "L_diff")},
-        },
-        records=[result.record for result in results.values()],
-    )
-    write_atomically(path, demo_page(page).encode())
-
-
-def loss_curve(metrics: Sequence[Mapping[str, Any]], stage: str, loss: str) -> tuple[list[int], Points]:
-    """Return the updates, and the values (updates, members), of one loss in a run's metrics."""
-    lines = [line for line in metrics if line["stage"] == stage]
-    return [line["update"] for line in lines], np.array([line[loss] for line in lines])
-
-
-def sample_positions(policy: Policy) -> Points:
-    """Sample positions of the ball from the guide of a policy with one member."""
-    assert policy.guide is not None
-    guide, weights = policy.guide.guide, policy.guide.weights
-    assert isinstance(guide, DiffusionGuide)
-    assert isinstance(weights, Diffusion)
-    obs, _ = guide.sample(weights, SHOWN_SAMPLES, Dims(policy.dims.obs, policy.dims.act), Rng([0]))
-    return (obs[0] * policy.normaliser.obs_std + policy.normaliser.obs_mean)[:, :2].double().numpy()
+    def make_videos(self) -> list[Video]:
+        """Return an episode of the longest training of each method; none if this machine cannot render."""
+        task, found = TASKS[TASK_SETTINGS[SETTING].task], list[Video]()
+        for run in sorted((self.out / SEARCH).iterdir()):
+            path = self.out / f"{run.name}.gif"
+            try:
+                if not path.exists():
+                    write_frames(path, render_episode(task, Run(run).policy()[0]).frames[::2])
+            except (DiffcloneError, ImportError, RuntimeError, OSError, AttributeError) as error:
+                print_message(f"no video: {str(error).splitlines()[0] or type(error).__name__}")
+                break
+            text = f"{run.name.upper()} after {max(self.grid.snapshots):,} updates, the first evaluation start"
+            found.append(Video("FetchPick", text, MEDIA_TYPES["gif"], path.read_bytes()))
+        return found

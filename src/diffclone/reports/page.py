@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from diffclone.reports.figures import PageFigure
 from diffclone.reports.theme import DARK, LIGHT
+from diffclone.reports.videos import Video
 
 
 @final
@@ -53,6 +54,6 @@ def render(template: str, **values: Any) -> str:
     return environment().get_template(template).render(light=LIGHT, dark=DARK, **values) + "\n"
 
 
-def simple_page(title: str, content: Sequence[Table | PageFigure | Paragraph | Details]) -> str:
+def simple_page(title: str, content: Sequence[Table | PageFigure | Paragraph | Details | Video]) -> str:
     """Render a page that shows its parts from top to bottom."""
     return render("page.html", title=title, content=content)

@@ -2,7 +2,7 @@
 
 import base64
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 MEDIA_TYPES = {"mp4": "video/mp4", "webm": "video/webm", "gif": "image/gif", "png": "image/png"}
 """Accepted file suffixes."""
@@ -13,6 +13,7 @@ MEDIA_TYPES = {"mp4": "video/mp4", "webm": "video/webm", "gif": "image/gif", "pn
 class Video:
     """A video or an image of a task."""
 
+    kind: ClassVar[str] = "video"
     task: str
     description: str
     """What happens in it, for readers who cannot see it."""

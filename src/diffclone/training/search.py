@@ -68,6 +68,10 @@ class SearchOptions:
     """Fingerprints of the episodes, for the final run; by default those of the demonstrations."""
     grid: Grid | None = None
     """What to try, instead of the largest grid that fits the budget."""
+    keep: bool = False
+    """Whether to keep the runs of the search."""
+    quick: bool = False
+    """Whether Records say that the run was shortened."""
 
 
 @final
@@ -153,7 +157,8 @@ def search_in_folder(
     say(f"chosen: {describe_choice(choice, candidates)}")
     method = chosen_method(grid, demos, choice.method, choice.fields, choice.updates)
     policy = final_run(folder, method, demos, options, progress).policy()
-    shutil.rmtree(folder / SEARCH, ignore_errors=True)
+    if not options.keep:
+        shutil.rmtree(folder / SEARCH, ignore_errors=True)
     return SearchResult(policy, candidates, state["chosen"], notes, time.monotonic() - begun)
 
 
@@ -256,6 +261,7 @@ def try_all(
             method,
             train,
             fit_options,
+            quick=options.quick,
             progress=lambda now, name=name: progress(f"trying {name.upper()}", now),
         )
         for updates, policy in run.snapshots(str(device)).items():
@@ -280,6 +286,7 @@ def final_run(
         demos,
         fit_options,
         task=options.task,
+        quick=options.quick,
         episodes=options.episodes,
         progress=lambda now: progress("final training", now),
     )

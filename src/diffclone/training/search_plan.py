@@ -29,6 +29,8 @@ FALLBACK_UPDATES = 1_000
 WEIGHT_DECAY = 0.1
 """Of BC. It was never worse than none by more than a point in the tuning study."""
 GUIDE_WIDTH = 256
+AWAY_COST = 1.7
+"""Time of an update of DBC with L_away, relative to one without."""
 RATE_UPDATES = 64
 """Updates whose time is measured."""
 PREPARATION = 12.0
@@ -64,6 +66,8 @@ class Grid:
         return self.seeds * len(self.lr) * len(self.coefficient) * len(self.away)
 
 
+LONG = (500, 1_000, 2_000, 4_000, 8_000, 16_000)
+COEFFICIENTS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 GRIDS = (
     Grid(2, (250, 500, 1_000)),
     Grid(2, (500, 1_000, 2_000), state_noise=(0.0, 0.1)),
@@ -71,15 +75,8 @@ GRIDS = (
     Grid(2, (500, 1_000, 2_000, 4_000), (1e-3,), (0.0, 0.1), (1.0, 3.0), (0.0,), 4_000),
     Grid(2, (500, 1_000, 2_000, 4_000, 8_000), (1e-3,), (0.0, 0.1), (1.0, 3.0), (0.0,), 8_000),
     Grid(2, (500, 1_000, 2_000, 4_000, 8_000), (1e-3,), (0.0, 0.05, 0.1), (0.3, 1.0, 3.0, 10.0), (0.0, 1.0), 10_000),
-    Grid(
-        3,
-        (500, 1_000, 2_000, 4_000, 8_000, 16_000),
-        (1e-3, 3e-4),
-        (0.0, 0.05, 0.1),
-        (0.1, 0.3, 1.0, 3.0, 10.0, 30.0),
-        (0.0, 1.0),
-        20_000,
-    ),
+    Grid(3, LONG, (1e-3,), (0.0, 0.05, 0.1), COEFFICIENTS, (0.0, 1.0), 20_000),
+    Grid(3, LONG, (1e-3, 3e-4), (0.0, 0.05, 0.1), COEFFICIENTS, (0.0, 1.0), 20_000),
 )
 """From small to large. In the tuning study (docs/training.md) lr 1e-3 and λ from 1 to 3 were good everywhere."""
 
@@ -94,14 +91,19 @@ class Rates:
     guide: float
 
     def seconds(self, grid: Grid, final_seeds: int) -> dict[str, float]:
-        """Return the time of each stage; the final training has the longest length and, if DBC is tried, a guide."""
+        """Return the time of each stage.
+
+        The final training has the longest length and, if DBC is tried, a guide. A single member uses one core only.
+        """
         longest = max(grid.snapshots)
         guide = grid.guide_updates / self.guide
         found = {"BC": grid.bc_members * longest / self.bc}
-        if grid.dbc_members:
-            found["DBC"] = guide + grid.dbc_members * longest / self.dbc
-        rate = self.dbc if grid.dbc_members else self.bc
-        return {**found, "final training": guide + final_seeds * longest / rate}
+        if not grid.dbc_members:
+            return {**found, "final training": max(2, final_seeds) * longest / self.bc}
+        share = sum(AWAY_COST if value else 1.0 for value in grid.away) / len(grid.away)
+        found["DBC"] = guide + share * grid.dbc_members * longest / self.dbc
+        slowest = max(AWAY_COST if value else 1.0 for value in grid.away)
+        return {**found, "final training": guide + slowest * max(2, final_seeds) * longest / self.dbc}
 
 
 def choose_grid(rates: Rates, budget: float, final_seeds: int, *, images: bool = False) -> Grid:
