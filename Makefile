@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow check format bench docs site clean
+.PHONY: demo test test-slow fuzz check format bench docs site clean
 
 demo: $(VENV)/.demo
 	$(BIN)/diffclone demo --out demo
@@ -15,6 +15,10 @@ test: $(VENV)/.test
 
 test-slow: $(VENV)/.test
 	$(BIN)/python -m pytest -m slow
+
+fuzz: $(VENV)/.test
+	$(BIN)/python tests/faults/crash_points.py
+	$(BIN)/python tests/faults/mutants.py --count 10000
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
@@ -46,7 +50,8 @@ docs: $(VENV)/.test
 site: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	rm -rf build/site/report
-	$(BIN)/diffclone report --records docs/records/reproduction.jsonl --out build/site/report
+	$(BIN)/diffclone report --out build/site/report --records $(addprefix docs/records/, \
+	  reproduction.jsonl paper_recipe.jsonl settings.jsonl study.jsonl.gz)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache
