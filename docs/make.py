@@ -25,6 +25,7 @@ from docs import (
     monitor_tables,
     performance_tables,
     recipe_tables,
+    reliability_tables,
     reproduction_tables,
     selection_tables,
     study_tables,
@@ -180,6 +181,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **performance_tables.BLOCKS,
     **reproduction_tables.BLOCKS,
     **recipe_tables.BLOCKS,
+    **reliability_tables.BLOCKS,
     **selection_tables.BLOCKS,
     **study_tables.BLOCKS,
 }
@@ -222,7 +224,7 @@ def main() -> int:
     stale = 0
     for path in (
         ROOT / "README.md",
-        *(DOCS / f"{name}.md" for name in ("results", "tasks", "monitor", "deploy", "performance", "training")),
+        *(DOCS / f"{name}.md" for name in ("results", "tasks", "monitor", "deploy", "performance", "training", "reliability")),
         *(
             DOCS / f"{name}.md"
             for name in ("reproduction", "paper-recipe", "fair-comparison", "what-dbc-does", "design")

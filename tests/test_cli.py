@@ -680,3 +680,25 @@ def test_wandb_writes_offline_into_the_run(diffclone: Command, tmp_path: Path) -
     result = diffclone("train", "maze", *TINY, "--out", tmp_path / "run", "--wandb")
     assert result.code == 0
     assert list((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
+
+
+@pytest.mark.parametrize("arguments", [("tasks",), ("train", "--help"), ("evaluate", "no-such-run")])
+def test_a_terminal_that_knows_only_ascii_is_no_traceback(arguments: tuple[str, ...]) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    command = [sys.executable, "-m", "diffclone", *arguments]
+    result = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=120)
+    assert b"Traceback" not in result.stderr
+    assert (result.stdout + result.stderr).isascii()
+    assert result.returncode == (2 if "no-such-run" in arguments else 0)
+
+
+def test_a_user_without_a_home_folder_is_told_what_to_set(diffclone: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    for name in ("DIFFCLONE_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    result = diffclone("train", "spiral", "--method", "dbc", "--out", "run")
+    assert result.code == 2
+    assert result.err == "diffclone: this user has no home folder. Set DIFFCLONE_CACHE to a folder.\n"

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+def home_folder(variable: str) -> Path:
+    """Return the user's home folder; `variable` is the environment variable that can be set if there is none."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise InvalidFile(f"this user has no home folder. Set {variable} to a folder.") from None
+
+
 def refuse_existing(path: Path, way_out: str = "Choose another name or remove it.") -> None:
     """Raise `InvalidFile` if `path` exists: nothing is overwritten."""
     if path.exists() or path.is_symlink():

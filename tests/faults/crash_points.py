@@ -27,6 +27,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,7 @@ from diffclone.fit import FitOptions
 from diffclone.guides import GANGuide, VAEGuide
 from diffclone.guides.diffusion import DiffusionGuide
 from diffclone.model import Method
+from diffclone.records import Record
 from diffclone.training.runs import Run, train_run
 
 FAILURES = ("kill", "after", "enospc", "torn", "eio")
@@ -224,12 +226,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("methods", nargs="*", default=list(METHODS), help="methods to train")
     parser.add_argument("--every", type=int, default=1, help="try every n-th point only")
+    parser.add_argument("--out", type=Path, help="file that gets one Record per method")
     parser.add_argument("--failures", nargs="+", default=list(FAILURES), choices=FAILURES)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     for method in arguments.methods:
-        print(json.dumps(try_points(method, arguments.every, tuple(arguments.failures))), flush=True)
+        begun = time.monotonic()
+        counts = try_points(method, arguments.every, tuple(arguments.failures))
+        print(json.dumps(counts), flush=True)
+        if arguments.out is not None:
+            settings = {"test": "crash points", "every": arguments.every, "failures": arguments.failures}
+            Record("faults", settings, [], {}, counts, "cpu", time.monotonic() - begun).append_to(arguments.out)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -198,6 +199,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", default=list(FILES), help="files to damage")
     parser.add_argument("--count", type=int, default=500, help="damaged versions of each file")
+    parser.add_argument("--out", type=Path, help="file that gets one Record per file")
     parser.add_argument("--first", type=int, default=0, help="number of the first version")
     arguments = parser.parse_args()
     signal.signal(signal.SIGALRM, raise_hang)
@@ -207,7 +209,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         make_files(Path(folder) / "good")
         for name in arguments.files:
-            print(json.dumps(try_file(Path(folder) / "good", name, arguments.count, arguments.first)), flush=True)
+            begun = time.monotonic()
+            counts = try_file(Path(folder) / "good", name, arguments.count, arguments.first)
+            print(json.dumps(counts), flush=True)
+            if arguments.out is not None:
+                settings = {"test": "damaged files", "first": arguments.first, "count": arguments.count}
+                Record("faults", settings, [], {}, counts, "cpu", time.monotonic() - begun).append_to(arguments.out)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import tyro
 from diffclone.data import Demonstrations
 from diffclone.data.formats import has_format_prefix
 from diffclone.errors import InvalidSettings
+from diffclone.files import home_folder
 from diffclone.policy import Policy
 from diffclone.tasks import TASKS
 from diffclone.tasks.options import parse_options
@@ -77,7 +78,7 @@ def guide_cache() -> Path:
     """Return the folder of trained guides."""
     if chosen := os.environ.get("DIFFCLONE_CACHE"):
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "diffclone" / "guides"
+    return Path(os.environ.get("XDG_CACHE_HOME") or home_folder("DIFFCLONE_CACHE") / ".cache") / "diffclone" / "guides"
 
 
 def expert_options(options: tuple[str, ...], weights: Path | None) -> dict[str, Any]:

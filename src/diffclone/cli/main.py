@@ -1,6 +1,7 @@
 """The `diffclone` command: parse arguments, run a command, and report an error as one line."""
 
 import errno
+import io
 import os
 import sys
 import warnings
@@ -63,6 +64,9 @@ def report_errors(work: Callable[[], None]) -> None:
     warnings.showwarning = show_warning
     if not sys.stdout:  # closed by the shell (>&-)
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that knows only ASCII must not end a command
+            stream.reconfigure(errors="backslashreplace")
     try:
         work()
         sys.stdout.flush()

@@ -17,7 +17,7 @@ from diffclone.data.formats.format import Format
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import read_meta
 from diffclone.errors import InvalidData
-from diffclone.files import create_path, write_json
+from diffclone.files import create_path, home_folder, write_json
 
 OBSERVATIONS = ("observation.state", "observation.environment_state")
 INDEX = "__index_level_0__"
@@ -29,7 +29,7 @@ def find_lerobot(name: str) -> Path:
     """Return a folder given by its path, or by its repository name in LeRobot's cache folder."""
     if Path(name).is_dir() or ".." in Path(name).parts:
         return Path(name)
-    home = os.environ.get("HF_LEROBOT_HOME") or Path.home() / ".cache" / "huggingface" / "lerobot"
+    home = os.environ.get("HF_LEROBOT_HOME") or home_folder("HF_LEROBOT_HOME") / ".cache" / "huggingface" / "lerobot"
     return Path(home) / name
 
 

@@ -19,7 +19,7 @@ from diffclone.data.formats.hdf5 import get_dataset, get_group, get_item, is_gro
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import order_keys, parse_meta, read_meta
 from diffclone.errors import InvalidData
-from diffclone.files import create_path
+from diffclone.files import create_path, home_folder
 
 ID = re.compile(r"[-\w]+(/[-\w]+)*-v\d+")
 DEPTH = 4
@@ -38,7 +38,7 @@ def find_minari(name: str) -> Path:
 
 def minari_store() -> Path:
     """Return the folder in which Minari stores datasets."""
-    return Path(os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets")
+    return Path(os.environ.get("MINARI_DATASETS_PATH") or home_folder("MINARI_DATASETS_PATH") / ".minari" / "datasets")
 
 
 def read_minari(folder: Path) -> Demonstrations:
