@@ -224,7 +224,10 @@ def main() -> int:
     stale = 0
     for path in (
         ROOT / "README.md",
-        *(DOCS / f"{name}.md" for name in ("results", "tasks", "monitor", "deploy", "performance", "training", "reliability")),
+        *(
+            DOCS / f"{name}.md"
+            for name in ("results", "tasks", "monitor", "deploy", "performance", "training", "reliability")
+        ),
         *(
             DOCS / f"{name}.md"
             for name in ("reproduction", "paper-recipe", "fair-comparison", "what-dbc-does", "design")
