@@ -36,6 +36,21 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 RECORDS = DOCS / "records"
 PAPER = tomllib.loads((ROOT / "src/diffclone/experiments/paper.toml").read_text(encoding="utf-8"))
+PAGES = (
+    "results",
+    "tasks",
+    "monitor",
+    "deploy",
+    "performance",
+    "training",
+    "reliability",
+    "reproduction",
+    "paper-recipe",
+    "fair-comparison",
+    "what-dbc-does",
+    "design",
+)
+"""Pages with blocks."""
 BUNDLED = "b591c848e3e57aea"
 PAPER_UPDATES = 288_000
 """Updates of a Maze policy in the paper; a row names its updates only if they differ."""
@@ -222,17 +237,7 @@ def main() -> int:
     if "--time" in sys.argv:
         time_commands(sys.argv[sys.argv.index("--time") + 1 :] or ["make demo", "make test"])
     stale = 0
-    for path in (
-        ROOT / "README.md",
-        *(
-            DOCS / f"{name}.md"
-            for name in ("results", "tasks", "monitor", "deploy", "performance", "training", "reliability")
-        ),
-        *(
-            DOCS / f"{name}.md"
-            for name in ("reproduction", "paper-recipe", "fair-comparison", "what-dbc-does", "design")
-        ),
-    ):
+    for path in (ROOT / "README.md", *(DOCS / f"{name}.md" for name in PAGES)):
         text = path.read_text(encoding="utf-8")
         if filled(text) != text:
             stale += 1
