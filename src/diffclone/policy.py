@@ -243,7 +243,7 @@ class Policy:
             raise InvalidFile(f"{folder}: model.safetensors has {unknown[0]}, which config.json does not ask for.")
         net = method.init(dims, Rng([0], dtype=dtype)["init"])  # of one member: initial weights of many take seconds
         for name, value in net.state_dict(keep_vars=True).items():
-            value.data = tensors[f"net.{name}"]
+            value.data = tensors[f"net.{name}"].to(value.dtype)  # files may have half precision
         low, high = tensors.get("bounds.low"), tensors.get("bounds.high")
         normaliser = normaliser.to(device, dtype)
         return cls(

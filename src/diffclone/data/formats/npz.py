@@ -34,7 +34,7 @@ def read_npz(path: Path) -> Demonstrations:
     with zipfile.ZipFile(path) as file:
         entries = {info.filename.removesuffix(".npy"): info for info in file.infolist()}
         split = [key for key in KEYS if f"{key}{PLANES}" in entries and key not in entries]
-        require_keys(path, {*entries, *split}, KEYS)
+        require_keys(path, [*entries, *split], KEYS)
         arrays = {key: _read_array(file, entries[key], budget) for key in (*KEYS, "meta") if key in entries}
         for key in split:
             arrays[key] = join_planes(_read_array(file, entries[f"{key}{PLANES}"], budget))
