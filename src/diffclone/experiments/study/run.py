@@ -155,8 +155,11 @@ class StudyRunner:
     def measure_selection(
         self, stage: Stage, policy: Policy, demos: Demonstrations, held_out: Demonstrations | None
     ) -> dict[str, Any]:
-        """Return the metrics of a snapshot on held-out episodes, which need no environment."""
-        if held_out is None:
+        """Return the metrics of a snapshot on held-out episodes, which need no environment.
+
+        They are for the choice between BC and DBC. A method with many network calls per action would take minutes.
+        """
+        if held_out is None or not stage.acts_fast:
             return {}
         name = stage.setting.name
         if name not in self.contexts:
