@@ -24,7 +24,7 @@ from diffclone.experiments import PRESETS
 from diffclone.records import Record
 from diffclone.tasks import TASKS
 from diffclone.training import Progress
-from diffclone.training.runs import drop_metrics
+from diffclone.training.metrics import drop_metrics
 
 TINY = ("--method", "bc", "--seeds", "2", "--training.updates", "64", "--network.width", "16", "--device", "cpu")
 

@@ -102,8 +102,11 @@ def read_newest(path: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]] | 
             continue
         try:
             state, identity = read_tensors(candidate)
+            problem = None if isinstance(identity, dict) and "done" in state else f"{candidate} is no checkpoint."
         except InvalidFile as error:
-            warnings.warn(f"{error} An older checkpoint is used if there is one.", DiffcloneWarning, stacklevel=2)
+            state, identity, problem = {}, {}, str(error)
+        if problem is not None:
+            warnings.warn(f"{problem} An older checkpoint is used if there is one.", DiffcloneWarning, stacklevel=2)
             continue
         return candidate, state, identity
     return None

@@ -28,12 +28,10 @@ from diffclone.files import (
     append_line,
     is_temporary,
     read_json,
-    read_lines,
     read_tensors,
     remove_temporary_files,
     write_atomically,
     write_json,
-    write_lines,
     write_tensors,
 )
 from diffclone.fit import FitOptions, OnProgress, check_options, fit_with_options
@@ -44,6 +42,7 @@ from diffclone.settings import differences, to_dict
 from diffclone.training import Progress
 from diffclone.training.episodes import RunEpisodes
 from diffclone.training.guide import TrainedGuide, parts_from_tensors
+from diffclone.training.metrics import drop_metrics
 from diffclone.training.session import describe_data
 
 if sys.platform != "win32":
@@ -253,13 +252,6 @@ def train_in_folder(
             policy.save(run.folder / "snapshots" / str(update))
     fitted.policy.save(run.folder / "policy")
     return replace(run, trained=fitted.policy)
-
-
-def drop_metrics(path: Path, now: Progress) -> None:
-    """Drop the lines that a resumed stage writes again: those after its last checkpoint."""
-    if path.exists():
-        lines = read_lines(path)
-        write_lines(path, [line for line in lines if line["stage"] != now.stage or line["update"] < now.update])
 
 
 def evaluation_record(
