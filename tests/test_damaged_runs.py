@@ -1,5 +1,6 @@
 """Damaged, shared and removed files: a training resumes bit for bit, or says in one line why it cannot."""
 
+import json
 import shutil
 import warnings
 from pathlib import Path
@@ -142,6 +143,13 @@ def test_a_flipped_bit_in_a_file_of_tensors_is_found_or_changes_no_tensor(tmp_pa
             assert torch.equal(tensors["x"], x)
             assert about != {"seeds": [1]}
     assert refused > 0.8 * len(bits)
+
+
+def test_a_file_of_tensors_may_have_no_metadata(tmp_path: Path) -> None:
+    header = json.dumps({"__metadata__": None, "x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    tensors, about = read_tensors(tmp_path / "x.safetensors")
+    assert (tensors["x"].tolist(), about) == ([0.0], None)
 
 
 def test_temporary_files_of_a_killed_process_do_not_block_a_folder(demos: Demonstrations, tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def read_tensors(path: Path) -> "tuple[dict[str, Tensor], Any]":
         content = path.read_bytes()
         tensors = load(content)
         header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-        about = json.loads(header.get("__metadata__", {}).get("about", "null"))
+        about = json.loads((header.get("__metadata__") or {}).get("about", "null"))
     except FileNotFoundError:
         raise InvalidFile(f"no such file: {path}.") from None
     except (SafetensorError, ValueError, RecursionError) as error:
