@@ -67,6 +67,22 @@ def set_values(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[s
     return changed
 
 
+SYMBOLS = {
+    "training.lr": "lr",
+    "training.weight_decay": "weight decay",
+    "coefficient": "λ",
+    "away": "κ",
+    "state_noise": "state noise",
+    "counter_examples": "counter-examples",
+}
+"""Short names of fields in tables."""
+
+
+def describe_values(values: Mapping[str, float]) -> str:
+    """Return the values of some fields as text: "lr 0.001, λ 3"."""
+    return ", ".join(f"{SYMBOLS.get(name, name)} {value:g}" for name, value in values.items())
+
+
 def check_sizes(settings: Any, path: str = "") -> None:
     """Refuse sizes that are too large to be meant, here and in the settings of the fields."""
     for field in dataclasses.fields(settings):

@@ -11,8 +11,9 @@ from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings, MissingPackage
 from diffclone.files import read_json, write_atomically
 from diffclone.reports.numbers import MISSING
+from diffclone.settings import describe_values
 from diffclone.training import Progress
-from diffclone.training.choice import ERROR, SYMBOLS, rule_metric, scores
+from diffclone.training.choice import ERROR, rule_metric, scores
 from diffclone.training.search import SEARCH_FILE, SearchOptions, SearchResult, search_in_folder
 
 PAGE = "search.html"
@@ -69,7 +70,7 @@ def print_candidates(result: SearchResult) -> None:
     rows: list[list[str]] = []
     for k in order[:SHOWN]:
         candidate = result.candidates[k]
-        values = ", ".join(f"{SYMBOLS.get(name, name)} {value:g}" for name, value in candidate.fields.items())
+        values = describe_values(candidate.fields)
         values_of = [candidate.metrics.get(name, math.nan) for name in metrics]
         shown = [f"{value:.3f}" if math.isfinite(value) else MISSING for value in values_of]
         mark = "chosen" if k == result.chosen else ""

@@ -9,8 +9,8 @@ from diffclone.reports.figures import PageFigure, new_figure
 from diffclone.reports.numbers import MISSING
 from diffclone.reports.page import Details, Paragraph, Table, simple_page
 from diffclone.reports.theme import LIGHT
+from diffclone.settings import describe_values
 
-SYMBOLS = {"training.lr": "lr", "coefficient": "λ", "away": "κ", "state_noise": "state noise"}
 STYLES = {"bc": "-", "dbc": "--"}
 EXPLANATIONS = {
     "error_absolute": "the mean absolute error of the action on held-out states, in standard deviations of the actions",
@@ -34,7 +34,13 @@ def search_page(state: Mapping[str, Any]) -> str:
     shown = [name for name in metrics if any(c["metrics"].get(name) is not None for c in candidates)]
     order = sorted(candidates, key=lambda c: (c["score"] is None, c["score"] or 0.0))
     rows = [
-        [c["method"].upper(), describe_fields(c), f"{c['updates']:,}", *(number(c, name) for name in shown), score(c)]
+        [
+            c["method"].upper(),
+            describe_values(c["fields"]),
+            f"{c['updates']:,}",
+            *(number(c, name) for name in shown),
+            score(c),
+        ]
         for c in order
     ]
     held_out = state["held_out"]
@@ -93,14 +99,9 @@ def draw_metrics(candidates: Sequence[Candidate], chosen: Candidate, metrics: Se
     return PageFigure("search", figure, caption, f"{name_of(chosen)}, {chosen['updates']:,} updates: {values}.")
 
 
-def describe_fields(candidate: Candidate) -> str:
-    """Return the settings of a candidate."""
-    return ", ".join(f"{SYMBOLS.get(name, name)} {value:g}" for name, value in candidate["fields"].items())
-
-
 def name_of(candidate: Candidate) -> str:
     """Return method and settings."""
-    return f"{candidate['method'].upper()}, {describe_fields(candidate)}"
+    return f"{candidate['method'].upper()}, {describe_values(candidate['fields'])}"
 
 
 def number(candidate: Candidate, metric: str) -> str:

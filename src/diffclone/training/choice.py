@@ -18,11 +18,12 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from diffclone.settings import describe_values
+
 ERROR = "error_absolute"
 HORIZONS = (50, 20, 10, 5)
 TRUST = 0.5
 """Largest error of the dynamics, relative to the best candidate's distance."""
-SYMBOLS = {"training.lr": "lr", "coefficient": "λ", "away": "κ", "state_noise": "state noise"}
 TINY = 1e-9
 """Added to metrics before the logarithm: an error may be exactly zero."""
 
@@ -118,8 +119,7 @@ def choose(candidates: Sequence[Candidate], metrics: Sequence[str] = ()) -> int:
 
 def describe_choice(choice: Candidate, candidates: Sequence[Candidate]) -> str:
     """Return the choice and its reason in one line."""
-    values = ", ".join(f"{SYMBOLS.get(name, name)} {value:g}" for name, value in choice.fields.items())
-    parts = [f"{choice.method.upper()} with {values}, {choice.updates:,} updates"]
+    parts = [f"{choice.method.upper()} with {describe_values(choice.fields)}, {choice.updates:,} updates"]
     metric = rule_metric(candidates)
     reason = f"lowest {metric} of {len(candidates)} candidates ({choice.metrics[metric]:.3f})"
     if metric != ERROR:

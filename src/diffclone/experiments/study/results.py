@@ -14,19 +14,13 @@ from typing import Any, final
 import numpy as np
 
 from diffclone.records import Record
+from diffclone.settings import describe_values
 from diffclone.statistics import Interval, Table, difference_interval, mean_interval
 from diffclone.tasks import TASKS
 
 Configuration = Mapping[str, Any]
 BASELINE = "BC"
 """The method that others are compared with."""
-SYMBOLS = {
-    "training.lr": "lr",
-    "training.weight_decay": "weight decay",
-    "coefficient": "λ",
-    "state_noise": "state noise",
-    "counter_examples": "counter-examples",
-}
 
 
 @final
@@ -194,5 +188,4 @@ def tuned_rows(records: Sequence[Record]) -> list[TunedRow]:
 
 def describe_configuration(configuration: Configuration) -> str:
     """Return the values of a configuration in words."""
-    values = [f"{SYMBOLS.get(name, name)} {value:g}" for name, value in configuration.items()]
-    return ", ".join(values) or "preset"
+    return describe_values(configuration) or "preset"
