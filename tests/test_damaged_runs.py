@@ -17,6 +17,7 @@ from diffclone.files import read_tensors, write_tensors
 from diffclone.fit import FitOptions
 from diffclone.training import Progress
 from diffclone.training.runs import train_run
+from diffclone.training.search import SearchOptions, open_search
 
 SMALL = Training(updates=96, batch=8)
 METHOD = DBC(
@@ -161,6 +162,15 @@ def test_temporary_files_of_a_killed_process_do_not_block_a_folder(demos: Demons
     assert not list(folder.glob(".*"))
 
 
+def test_temporary_files_do_not_block_the_folder_of_a_search(demos: Demonstrations, tmp_path: Path) -> None:
+    (tmp_path / ".search.json.77").write_text("{")
+    assert "identity" in open_search(tmp_path, demos, SearchOptions())
+    (tmp_path / "search.json").unlink()
+    (tmp_path / "mine.txt").write_text("")
+    with pytest.raises(InvalidFile, match="holds no search"):
+        open_search(tmp_path, demos, SearchOptions())
+
+
 def test_a_folder_removed_during_training_is_one_clear_line(demos: Demonstrations, tmp_path: Path) -> None:
     folder = tmp_path / "run"
 
@@ -201,15 +211,16 @@ def test_infinity_is_clipped_like_any_far_observation(demos: Demonstrations) -> 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
+        (("--method", "bc", "--seeds", "1000000000"), "at most 100000 members; these would be 1000000000"),
         (("--seeds", "1000000000"), "at most 100000 members; these would be 1000000000"),
-        (("--network.width", "10000000"), "network.width is 10000000; it can be at most 65536"),
-        (("--network.depth", "1000000"), "network.depth is 1000000; it can be at most 1000"),
+        (("--method", "bc", "--network.width", "10000000"), "network.width is 10000000; it can be at most 65536"),
+        (("--method", "bc", "--network.depth", "1000000"), "network.depth is 1000000; it can be at most 1000"),
     ],
 )
 def test_sizes_that_no_machine_has_are_refused_before_a_folder_is_made(
-    diffclone: Command, tmp_path: Path, flags: tuple[str, str], message: str
+    diffclone: Command, tmp_path: Path, flags: tuple[str, ...], message: str
 ) -> None:
-    result = diffclone("train", "spiral", "--method", "bc", "--device", "cpu", *flags, "--out", tmp_path / "run")
+    result = diffclone("train", "spiral", "--device", "cpu", *flags, "--out", tmp_path / "run")
     assert result.code != 0
     assert message in result.err
     assert result.err.count("\n") == 1

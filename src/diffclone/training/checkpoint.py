@@ -102,7 +102,7 @@ def read_newest(path: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]] | 
             continue
         try:
             state, identity = read_tensors(candidate)
-            problem = None if isinstance(identity, dict) and "done" in state else f"{candidate} is no checkpoint."
+            problem = None if isinstance(identity, dict) and "done" in state else f"{candidate} is not a checkpoint."
         except InvalidFile as error:
             state, identity, problem = {}, {}, str(error)
         if problem is not None:
@@ -117,7 +117,9 @@ def started_groups(folder: Path, stage: str, seeds: Sequence[int]) -> dict[str, 
     groups: dict[str, tuple[int, ...]] = {}
     files = [path.stem.removesuffix(".previous") for path in folder.glob(f"{stage}*.safetensors")]
     for name in sorted(set(files)):
-        newest = read_newest(folder / f"{name}.safetensors")
+        with warnings.catch_warnings():  # `Checkpoint.restore` reads the file again, and warns if it is damaged
+            warnings.simplefilter("ignore", DiffcloneWarning)
+            newest = read_newest(folder / f"{name}.safetensors")
         group = () if newest is None else tuple(newest[2].get("seeds", ()))
         if group and newest is not None and newest[2].get("stage") == stage and set(group) <= set(seeds):
             groups[name] = group

@@ -72,7 +72,7 @@ def run_reporting(training: Generator[Progress, None, T], progress: Callable[[Pr
     """Run a training to its end, call `progress` with each report, and return the result.
 
     If `progress` raises an exception, the training writes a checkpoint, unless a file could not be written: a
-    checkpoint after a report that was lost would lose it for ever.
+    resumed training would start after the report that was lost, and never write it.
     """
     try:
         while True:

@@ -21,11 +21,11 @@ import numpy as np
 
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidFile, InvalidSettings
-from diffclone.files import read_json, write_json
+from diffclone.files import is_temporary, read_json, write_json
 from diffclone.fit import FitOptions, choose_device
 from diffclone.model import Method
 from diffclone.policy import Policy
-from diffclone.training import Precision, Progress
+from diffclone.training import Precision, Progress, Stack
 from diffclone.training.choice import ERROR, Candidate, choose, describe_choice, list_candidates, rule_metric, scores
 from diffclone.training.episodes import RunEpisodes
 from diffclone.training.holdout import FEW, hold_out
@@ -107,7 +107,7 @@ def search(
 
     Args:
         demos: the demonstrations to learn from.
-        budget: seconds that the search and the final training may take together, about.
+        budget: about how many seconds the search and the final training may take together.
         seeds: seeds of the final policy.
         device: "cpu", "cuda", "cuda:1", "mps", or "auto" for a CUDA GPU if there is one.
         folder: the folder of the run, as `diffclone train` makes it; an interrupted search resumes there. By default
@@ -126,16 +126,18 @@ def search_in_folder(
     demos: Demonstrations,
     options: SearchOptions,
     progress: OnStage = lambda stage, progress: None,
-    say: Callable[[str], None] = lambda line: None,
+    print_line: Callable[[str], None] = lambda line: None,
 ) -> SearchResult:
     """Search in a run's folder, or resume there. A finished search is not repeated."""
     if not options.budget > 0:
         raise InvalidSettings(f"the budget must be above 0 seconds; it is {options.budget:g}.")
-    choose_device(options.device)  # a device that is not there must not create a folder
+    # A device or a number of seeds that cannot be used must not create a folder.
+    choose_device(options.device)
+    Stack.of(bc_method(demos, FALLBACK_UPDATES), options.seeds, None)
     begun, state = time.monotonic(), open_search(folder, demos, options)
     parts, notes = divide(demos)
     for note in notes:
-        say(note)
+        print_line(note)
     if parts is None:
         method = bc_method(demos, FALLBACK_UPDATES)
         policy = final_run(folder, method, demos, options, progress).policy()
@@ -143,7 +145,7 @@ def search_in_folder(
         return SearchResult(policy, (), None, notes, time.monotonic() - begun)
     train, held_out = parts
     if "chosen" not in state:
-        grid = plan_grid(folder, state, train, options, say)
+        grid = plan_grid(folder, state, train, options, print_line)
         candidates = try_all(folder, grid, train, held_out, options, progress)
         chosen = choose(candidates)
         table = [
@@ -154,7 +156,7 @@ def search_in_folder(
         state = save(folder, state, notes=notes, candidates=table, chosen=chosen, **extra)
     candidates, grid = [Candidate.from_dict(c) for c in state["candidates"]], read_grid(state["grid"])
     choice = candidates[state["chosen"]]
-    say(f"chosen: {describe_choice(choice, candidates)}")
+    print_line(f"chosen: {describe_choice(choice, candidates)}")
     method = chosen_method(grid, demos, choice.method, choice.fields, choice.updates)
     policy = final_run(folder, method, demos, options, progress).policy()
     if not options.keep:
@@ -189,7 +191,7 @@ def open_search(folder: Path, demos: Demonstrations, options: SearchOptions) -> 
     identity = {"data": describe_data(demos)["fingerprint"], "budget": options.budget, "seeds": list(options.seeds)}
     path = folder / SEARCH_FILE
     if not path.exists():
-        if folder.is_file() or (folder.exists() and any(folder.iterdir())):
+        if folder.is_file() or (folder.exists() and not all(map(is_temporary, folder.iterdir()))):
             raise InvalidFile(f"{folder} exists and holds no search. Nothing was changed; choose another --out.")
         write_json(path, {"identity": identity})
     state = read_json(path)
@@ -209,7 +211,11 @@ def save(folder: Path, state: Mapping[str, Any], **values: Any) -> dict[str, Any
 
 
 def plan_grid(
-    folder: Path, state: dict[str, Any], train: Demonstrations, options: SearchOptions, say: Callable[[str], None]
+    folder: Path,
+    state: dict[str, Any],
+    train: Demonstrations,
+    options: SearchOptions,
+    print_line: Callable[[str], None],
 ) -> Grid:
     """Return what is tried: what an interrupted search tried, or the largest grid that fits the budget."""
     if "grid" not in state and options.grid is not None:
@@ -223,7 +229,7 @@ def plan_grid(
     times = ", ".join(f"{name} {value:.0f} s" for name, value in seconds.items())
     members = f"{grid.bc_members} members of BC" + f" and {grid.dbc_members} of DBC" * (grid.dbc_members > 0)
     about = f"; about {sum(seconds.values()) / 60:.1f} minutes: {times}" if seconds else ""
-    say(f"trying {members}, each at {', '.join(f'{update:,}' for update in grid.snapshots)} updates{about}.")
+    print_line(f"trying {members}, each at {', '.join(f'{update:,}' for update in grid.snapshots)} updates{about}.")
     return grid
 
 

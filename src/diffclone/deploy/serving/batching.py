@@ -53,7 +53,7 @@ class Batcher:
 
     def __init__(self, act: Act, on_call: Callable[[int], None] = lambda rows: None):
         self.act, self.on_call = act, on_call
-        """`on_call` is told the rows of every call."""
+        """`on_call` is called with the rows of every call."""
         self.rows_per_call = FIRST_ROWS
         self.small: list[Job] = []
         self.large: list[Job] = []
