@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from diffclone.nn import Network
     from diffclone.nn.encoder import Encoder
     from diffclone.policy import Policy
+    from diffclone.tasks.recording import RecordDemonstrations
     from diffclone.training.search import SearchResult, search
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "Network",
     "Normaliser",
     "Policy",
+    "RecordDemonstrations",
     "Scores",
     "SearchResult",
     "Training",
@@ -62,6 +64,7 @@ _MODULES = {
     "nn": ("Network",),
     "nn.encoder": ("Encoder",),
     "policy": ("Policy",),
+    "tasks.recording": ("RecordDemonstrations",),
     "training.search": ("SearchResult", "search"),
 }
 """The module that defines each name: the imports above, for the running program."""

@@ -111,7 +111,7 @@ def evaluate(
         options: passed to the environments, which are always closed.
     """
     begun, members = time.monotonic(), len(policy)
-    known = find_task(task, options)
+    known = find_task(task, options, policy.data.get("meta"))
     options = known.check_options(options)
     if (policy.dims.obs, policy.dims.act) != (known.obs_size, known.act_size):
         raise InvalidSettings(
@@ -174,8 +174,10 @@ def evaluate(
     return Scores(*tables, known.name, protocol, starts, options, seconds, known_success)
 
 
-def find_task(task: str | Task | Callable[..., Any], options: Mapping[str, Any]) -> Task:
-    """Return the task, or a task for the Gymnasium environment."""
+def find_task(
+    task: str | Task | Callable[..., Any], options: Mapping[str, Any], meta: Mapping[str, Any] | None = None
+) -> Task:
+    """Return the task, or a task for the Gymnasium environment; `meta` is that of the policy's demonstrations."""
     if isinstance(task, Task):
         return task
     if isinstance(task, str) and (task in TASKS or not is_environment_id(task)):
@@ -184,7 +186,7 @@ def find_task(task: str | Task | Callable[..., Any], options: Mapping[str, Any])
         raise MissingPackage("other environments need the package gymnasium. Try: pip install 'diffclone[tasks]'.")
     from diffclone.tasks.gymnasium_batch import gymnasium_task
 
-    return gymnasium_task(task, **options)
+    return gymnasium_task(task, meta, **options)
 
 
 def is_environment_id(name: str) -> bool:

@@ -24,6 +24,7 @@ COMMANDS: Registry[str] = Registry(
         "demo": "Learn FetchPick from 27 demonstrations with BC and DBC, and write a page.",
         "tasks": "List the bundled tasks and their experts.",
         "collect": "Record demonstrations of a task's bundled expert.",
+        "record": "Record demonstrations of your own function or policy in any Gymnasium environment.",
         "augment": "Add generated state-action pairs to demonstrations.",
         "inspect": "Check demonstrations for problems before training.",
         "convert": "Write demonstrations in another format.",

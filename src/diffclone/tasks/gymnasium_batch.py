@@ -1,6 +1,6 @@
 """A batch over any Gymnasium environment, so that policies can be evaluated outside the bundled tasks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, final
@@ -8,16 +8,16 @@ from typing import Any, final
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
-from gymnasium.spaces import Box, flatten, flatten_space
+from gymnasium.spaces import Box
 
 from diffclone.errors import CannotRender, InvalidSettings
 from diffclone.tasks.batch import BatchEnv, Doubles, Image, Outcome, Rows
+from diffclone.tasks.observations import Flattener, keys_in
+from diffclone.tasks.recording import SUCCESS_KEYS
 from diffclone.tasks.task import Task
 
 MAX_STEPS = 100_000
 """Episodes of environments without a limit end after this many steps."""
-SUCCESS_KEYS = ("is_success", "success")
-"""Names under which environments report success in `info`."""
 ENVIRONMENTS_PER_MEMBER = 10
 """Number of environments per policy member that an evaluation steps together."""
 
@@ -48,13 +48,16 @@ def source_name(source: Source) -> str:
 
 @final
 class GymnasiumBatch(BatchEnv):
-    """`count` environments in one process. Observations are flattened, a dict in the order of its space.
+    """`count` environments in one process. Observations are flattened: `diffclone.tasks.observations`.
 
     Success is `info["is_success"]` or `info["success"]` at the last step of an episode.
     """
 
-    def __init__(self, source: Source, count: int, **options: Any):
-        """Make the environments; `options` are passed to `gymnasium.make` or to the function."""
+    def __init__(self, source: Source, count: int, *, obs_keys: Sequence[str] | None = None, **options: Any):
+        """Make the environments; `options` are passed to `gymnasium.make` or to the function.
+
+        Of Dict observations the parts `obs_keys` are concatenated; by default all parts, in the order of the space.
+        """
         self.count = count
         self.envs: list[Any] = []
         try:
@@ -65,7 +68,8 @@ class GymnasiumBatch(BatchEnv):
             raise
         space = self.envs[0].action_space
         self.act_low, self.act_high = (np.ravel(edge).astype(np.float64) for edge in (space.low, space.high))
-        self.obs: Doubles = np.zeros((count, flatten_size(self.envs[0])))
+        self.flatten = Flattener(self.envs[0].observation_space, obs_keys)
+        self.obs: Doubles = np.zeros((count, self.flatten.size))
         self.steps = np.zeros(count, dtype=np.int64)
 
     def reset(self, rows: Rows, rngs: Sequence[np.random.Generator]) -> None:
@@ -118,22 +122,19 @@ class GymnasiumBatch(BatchEnv):
         self.envs.append(env)
 
     def _keep(self, row: int, obs: Any) -> None:
-        self.obs[row] = np.asarray(flatten(self.envs[row].observation_space, obs))
+        self.obs[row] = self.flatten(obs)
 
 
-def flatten_size(env: Any) -> int:
-    """Return the number of values in a flattened observation."""
-    space = flatten_space(env.observation_space)
-    if not isinstance(space, Box):
-        raise InvalidSettings(f"observations in {env.observation_space} have no fixed size; a policy needs one.")
-    return int(np.prod(space.shape))
+def gymnasium_task(source: Source, meta: Mapping[str, Any] | None = None, /, **options: Any) -> Task:
+    """Return a task for an environment with these options. Its sizes are those of an environment made for that.
 
-
-def gymnasium_task(source: Source, **options: Any) -> Task:
-    """Return a task for an environment with these options. Its sizes are those of an environment made for that."""
+    `meta` is the metadata of the policy's demonstrations: if these were recorded from some parts of Dict observations,
+    the same parts are observed.
+    """
     env = make_env(source, options)
     try:
-        sizes = flatten_size(env), int(np.prod(env.action_space.shape))
+        obs_keys = keys_in(env.observation_space, meta or {})
+        sizes = Flattener(env.observation_space, obs_keys).size, int(np.prod(env.action_space.shape))
     finally:
         env.close()
     return Task(
@@ -143,6 +144,6 @@ def gymnasium_task(source: Source, **options: Any) -> Task:
         act_size=sizes[1],
         horizon=MAX_STEPS,
         metric="return",
-        make_batch=partial(GymnasiumBatch, source, **options),
+        make_batch=partial(GymnasiumBatch, source, obs_keys=obs_keys, **options),
         environments_per_member=ENVIRONMENTS_PER_MEMBER,
     )

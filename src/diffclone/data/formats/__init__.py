@@ -15,9 +15,10 @@ from diffclone.data.formats.pt import PT
 from diffclone.data.formats.robomimic import ROBOMIMIC
 from diffclone.data.formats.zarr import ZARR
 from diffclone.errors import DiffcloneError, InvalidData, MissingPackage
+from diffclone.files import refuse_existing
 from diffclone.registry import Registry
 
-__all__ = ["FORMATS", "Format", "describe", "has_format_prefix", "read", "write"]
+__all__ = ["FORMATS", "Format", "check_target", "describe", "has_format_prefix", "read", "write"]
 
 FORMATS: Registry[Format] = Registry(
     "format",
@@ -57,13 +58,26 @@ def read(source: str | Path) -> Demonstrations:
 
 def write(demos: Demonstrations, target: str | Path) -> None:
     """Write a new file or folder in the format that a prefix (`FORMAT:NAME`) or the suffix selects."""
-    format, name = _split_prefix(str(target))
+    format, name = _find_target(str(target))
+    assert format.write is not None
+    format.write(demos, name)
+
+
+def check_target(target: str | Path) -> None:
+    """Raise the error that `write` would raise because of its target, before the work that makes demonstrations."""
+    format, name = _find_target(str(target))
+    refuse_existing(format.place(name))
+
+
+def _find_target(target: str) -> tuple[Format, str]:
+    """Return the format to write, and the name without a prefix."""
+    format, name = _split_prefix(target)
     writable = {key: known for key, known in FORMATS.items() if known.write is not None}
     if format is None:
         format = next((known for known in writable.values() if name.endswith(known.suffixes)), None)
     if format is None or format.write is None:
         raise InvalidData(f"cannot save demonstrations as {target}. Formats to save: {_list_formats(writable)}.")
-    format.write(demos, name)
+    return format, name
 
 
 def has_format_prefix(source: str) -> bool:

@@ -28,5 +28,7 @@ class Format:
     """Write a new file or folder. It gets the name that the user gave, without the prefix. None if read only."""
     suffixes: tuple[str, ...] = ()
     """Endings of names. They select the format to write, and the one to read where no content is recognised."""
+    place: Callable[[str], Path] = Path
+    """Return the path that `write` makes for a name."""
     find: Callable[[str], Path] = Path
     """Return the path for the NAME in `prefix:NAME`."""

@@ -84,12 +84,17 @@ def write_minari(demos: Demonstrations, name: str) -> None:
 
     Demonstrations have no observation after the last action of an episode, so the last observation is repeated.
     """
-    path = minari_store() / name if ID.fullmatch(name) else Path(name)
+    path = place_minari(name)
     dataset_id = name if ID.fullmatch(name) else path.name if ID.fullmatch(path.name) else f"{path.name}-v0"
     if not ID.fullmatch(dataset_id):
         raise InvalidData(f"{dataset_id} is not a Minari id; expected NAMESPACE/NAME-v0 or NAME-v0.")
     with create_path(path) as folder:
         _write_folder(demos, folder, dataset_id)
+
+
+def place_minari(name: str) -> Path:
+    """Return the folder that `write_minari` makes."""
+    return minari_store() / name if ID.fullmatch(name) else Path(name)
 
 
 def _write_folder(demos: Demonstrations, folder: Path, dataset_id: str) -> None:
@@ -183,5 +188,6 @@ MINARI = Format(
     recognise=lambda path: any((path / name).is_file() for name in ("metadata.json", "data/metadata.json")),
     read=read_minari,
     write=write_minari,
+    place=place_minari,
     find=find_minari,
 )

@@ -1,0 +1,95 @@
+"""Observations of Gymnasium environments as one row of numbers.
+
+An array is flattened row by row. The parts of a Dict are concatenated: those that are named, in that order; or else all
+parts in the order of the space. Gymnasium sorts the keys of a plain dict by name. Discrete parts become one-hot rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+import gymnasium as gym
+import numpy as np
+import numpy.typing as npt
+from gymnasium.spaces import Box, Dict, flatdim, flatten, flatten_space
+
+from diffclone.errors import InvalidData, InvalidSettings
+
+GOAL = ("observation", "desired_goal")
+"""What is recorded of a goal environment. Its third part, `achieved_goal`, is usually contained in `observation`."""
+
+
+@final
+class Flattener:
+    """Turns the observations of one space into rows of the same size and type."""
+
+    def __init__(self, space: gym.Space[Any], keys: Sequence[str] | None = None):
+        """Choose the parts of a Dict; None: all of them."""
+        self.space = space
+        if isinstance(space, Dict):
+            self.keys: tuple[str, ...] | None = tuple(space.spaces) if keys is None else tuple(keys)
+            if unknown := [key for key in self.keys if key not in space.spaces]:
+                raise InvalidSettings(
+                    f"observations have no part {unknown[0]!r}; they have {', '.join(map(str, space.spaces))}."
+                )
+            if not self.keys or len(set(self.keys)) < len(self.keys):
+                raise InvalidSettings(f"name each part of the observations once; given: {', '.join(self.keys)}.")
+            self._parts = [space.spaces[key] for key in self.keys]
+        else:
+            if keys:
+                raise InvalidSettings(
+                    f"observations in {space} have no named parts, so that {', '.join(keys)} cannot be chosen."
+                )
+            self.keys, self._parts = None, [space]
+        if any(not isinstance(flatten_space(part), Box) for part in self._parts):
+            raise InvalidSettings(f"observations in {space} have no fixed size; a policy needs one.")
+        self.sizes = [flatdim(part) for part in self._parts]
+        """The number of values in each part."""
+        self.size = sum(self.sizes)
+        """The number of values in a row."""
+        is_bytes = all(part.dtype == np.uint8 for part in self._parts)
+        self.dtype = np.dtype(np.uint8 if is_bytes else np.float32)
+        """The type in which demonstrations store rows: bytes for images."""
+
+    def __call__(self, obs: Any) -> npt.NDArray[Any]:
+        """Return an observation as a new row, in the types of the space."""
+        values = [obs] if self.keys is None else [obs[key] for key in self.keys]
+        rows = [np.ravel(np.asarray(flatten(part, value))) for part, value in zip(self._parts, values, strict=True)]
+        if [row.size for row in rows] != self.sizes:
+            raise InvalidData(
+                f"an observation has {sum(row.size for row in rows)} values; the environment's space declares "
+                f"{self.size}."
+            )
+        return np.concatenate(rows)
+
+    @property
+    def observation_keys(self) -> list[list[Any]]:
+        """Name and size of each part, as demonstrations store them; nothing if parts have no names."""
+        return [] if self.keys is None else [list(part) for part in zip(self.keys, self.sizes, strict=True)]
+
+
+def recorded_keys(space: gym.Space[Any], keys: Sequence[str] | None = None) -> tuple[list[str] | None, list[str]]:
+    """Return the parts of a Dict that are recorded by default, and those left out.
+
+    Of a goal environment these are `observation` and `desired_goal`, of others all parts that are not images, unless
+    all are images.
+    """
+    if not isinstance(space, Dict):
+        return (None if keys is None else list(keys)), []
+    names = list(space.spaces)
+    if keys is None and set(names) == {*GOAL, "achieved_goal"}:
+        keys = GOAL
+    chosen = [name for name in names if not _is_image(space.spaces[name])] or names if keys is None else list(keys)
+    return chosen, [name for name in names if name not in chosen]
+
+
+def keys_in(space: gym.Space[Any], meta: Mapping[str, Any]) -> list[str] | None:
+    """Return the parts of a Dict that demonstrations with this metadata have; None if they name others."""
+    recorded = meta.get("observation_keys")
+    if not isinstance(space, Dict) or not isinstance(recorded, list) or not recorded:
+        return None
+    names = [entry[0] for entry in recorded if isinstance(entry, list | tuple) and entry]
+    return names if len(names) == len(recorded) and all(name in space.spaces for name in names) else None
+
+
+def _is_image(space: gym.Space[Any]) -> bool:
+    return isinstance(space, Box) and space.dtype == np.uint8 and len(space.shape) > 1
