@@ -22,7 +22,7 @@ LAYERS = [
     ["guides"],
     ["training", "deploy.monitor"],
     ["methods"],
-    ["policy", "deploy.policy_config"],
+    ["policy", "deploy.hub", "deploy.policy_config"],
     ["fit", "evaluation", "training.augmentation", "training.search_plan", "training.selection"],
     ["deploy", "training.runs"],
     ["deploy.calibration", "training.search"],

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, final
 
 import numpy as np
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from diffclone.data import Normaliser
 from diffclone.deploy.card import model_card
+from diffclone.deploy.hub import find_folder, upload
 from diffclone.deploy.monitor import CALIBRATION, Monitor, Score
 from diffclone.deploy.policy_config import FORMAT, PolicyConfig
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings, UnknownMember
@@ -258,7 +260,17 @@ class Policy:
         )
 
     save_pretrained = save
-    from_pretrained = load
+
+    @classmethod
+    def from_pretrained(cls, name: str | Path, *, device: torch.device | str = "cpu", **options: Any) -> "Policy":
+        """Read a local folder, or a model of the Hugging Face Hub: "org/name" (options: `deploy.hub.find_folder`)."""
+        return cls.load(find_folder(name, **options), device=device)
+
+    def push_to_hub(self, repo: str, **options: Any) -> str:
+        """Upload the policy to the Hugging Face Hub as "organisation/name" (options: `deploy.hub.upload`)."""
+        with TemporaryDirectory() as folder:
+            self.save(folder)
+            return upload(Path(folder), repo, **options)
 
     def __repr__(self) -> str:
         members = f"{len(self)} member{'s' * (len(self) != 1)}"

@@ -1,4 +1,7 @@
-"""The model card of a policy: its sizes, data, settings and evaluations, made from its config and Records."""
+"""The model card of a policy: its sizes, data, settings and evaluations, made from its config and Records.
+
+The lines between `---` are the metadata of the Hugging Face Hub, in YAML. Each value is JSON, which is valid YAML.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,18 +9,36 @@ from typing import Any
 
 from diffclone.records import Record
 
+UNKNOWN_LICENSE = "unknown"
+"""The Hub's name for a licence that nobody stated."""
 
-def model_card(config: Mapping[str, Any], evaluations: Sequence[Record] = ()) -> str:
-    """Return the Markdown of the README.md in a policy's folder."""
+
+def model_card(
+    config: Mapping[str, Any],
+    evaluations: Sequence[Record] = (),
+    *,
+    repo: str | None = None,
+    license: str = UNKNOWN_LICENSE,
+    datasets: Sequence[str] = (),
+) -> str:
+    """Return the Markdown of the README.md in a policy's folder.
+
+    Args:
+        config: the content of config.json.
+        evaluations: Records of evaluations.
+        repo: the name of the policy on the Hub, "organisation/name"; None if it is not there.
+        license: the identifier that the Hub uses for the licence of the weights, such as "mit".
+        datasets: names of the datasets on the Hub that it was trained on.
+    """
     data, meta = config["data"], config["data"].get("meta", {})
     source = meta.get("task") or meta.get("source") or "unknown"
     bounds = config.get("action_bounds")
     clipping = "no bounds" if bounds is None else f"clipped to {bounds[0]} … {bounds[1]}"
     members = config["members"]
+    metadata = hub_metadata(config, evaluations, repo=repo, license=license, datasets=datasets)
     lines = [
         "---",
-        "library_name: diffclone",
-        "tags: [imitation-learning, behavioral-cloning, robotics]",
+        *(f"{key}: {json.dumps(value)}" for key, value in metadata.items()),
         "---",
         f"# {config['method']['type']} policy",
         "",
@@ -33,7 +54,7 @@ def model_card(config: Mapping[str, Any], evaluations: Sequence[Record] = ()) ->
         "```python",
         "import diffclone",
         "",
-        'policy = diffclone.Policy.from_pretrained("this folder")',
+        f'policy = diffclone.Policy.from_pretrained("{repo or "this folder"}")',
         "action = policy[0](observation)",
         "```",
         "",
@@ -48,6 +69,44 @@ def model_card(config: Mapping[str, Any], evaluations: Sequence[Record] = ()) ->
     settings = json.dumps(config["method"], indent=2, ensure_ascii=False)
     lines += ["", "## Settings", "", "```json", settings, "```", ""]
     return "\n".join(lines)
+
+
+def hub_metadata(
+    config: Mapping[str, Any],
+    evaluations: Sequence[Record],
+    *,
+    repo: str | None,
+    license: str,
+    datasets: Sequence[str],
+) -> dict[str, Any]:
+    """Return the metadata that the Hub reads: what it filters by, and results that it shows beside the card."""
+    method = config["method"]["type"]
+    metadata: dict[str, Any] = {
+        "license": license,
+        "library_name": "diffclone",
+        "pipeline_tag": "robotics",
+        "tags": ["imitation-learning", "behavioral-cloning", "robotics", method],
+    }
+    if datasets:
+        metadata["datasets"] = list(datasets)
+    if evaluations:
+        results = [evaluation_result(record) for record in evaluations]
+        metadata["metrics"] = sorted({metric["type"] for result in results for metric in result["metrics"]})
+        metadata["model-index"] = [{"name": repo or f"{method} policy", "results": results}]
+    return metadata
+
+
+def evaluation_result(record: Record) -> dict[str, Any]:
+    """Return one evaluation as an entry of the Hub's model-index."""
+    results: Any = record.results
+    metrics = [{"type": "mean_reward", "name": "mean return", "value": results["mean_return"]}]
+    if results["success_rate"] is not None:
+        metrics.append({"type": "success_rate", "name": "success rate", "value": results["success_rate"]})
+    return {
+        "task": {"type": "robotics", "name": "imitation learning"},
+        "dataset": {"type": results["task"], "name": results["task"]},
+        "metrics": metrics,
+    }
 
 
 def evaluation_row(record: Record) -> str:
