@@ -17,7 +17,7 @@ def serving_table() -> str:
     results: Any = record.results
     lines = ["| in one process, one thread | µs per action |", "|---|---|"]
     lines += [f"| {name} | {microseconds:.0f} |" for name, microseconds in results["microseconds"].items()]
-    lines += ["", *(servers_table(results["servers"]) if "servers" in results else old_server_table(results["http"]))]
+    lines += ["", *servers_table(results["servers"])]
     return "\n".join([*lines, "", f"({record.device}; load average before the start {results['load_before']:.1f})"])
 
 
@@ -31,19 +31,6 @@ def servers_table(servers: Any) -> list[str]:
                     f"{load[key]:,.{0 if key == 'per_second' else 2}f}" if key in load else "refused" for key in LOADS
                 ]
                 lines.append(f"| {name} | {body} | {clients} | {' | '.join(shown)} |")
-    return lines
-
-
-def old_server_table(bodies: Any) -> list[str]:
-    """Return the measurements of the server before this one, which were recorded with other numbers of clients."""
-    lines = [
-        "| the server of version 0.2, over HTTP | clients | p50, ms | p95, ms | p99, ms | responses per second |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, loads in bodies.items():
-        for clients, times in loads.items():
-            percentiles = " | ".join(f"{times[p]:.2f}" for p in ("p50", "p95", "p99"))
-            lines.append(f"| {name} | {clients} | {percentiles} | {times['answers_per_second']:,.0f} |")
     return lines
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from diffclone.deploy.server import Server, serve_in_thread
-from diffclone.deploy.serving.bodies import JSON, MAX_BODY_BYTES, MAX_ROWS, NPY
+from diffclone.deploy.serving.bodies import JSON, MAX_ROWS, NPY, most_bytes
 from serving_examples import OBS, act, npy, request, trained_policy
 
 
@@ -148,10 +148,10 @@ def test_rows_are_limited(port: int, content_type: str) -> None:
 
 @pytest.mark.parametrize("content_type", [JSON, NPY])
 def test_bodies_are_limited(port: int, content_type: str) -> None:
-    limit = MAX_BODY_BYTES[content_type]
+    limit = most_bytes(content_type, 3)
     status, _, body = request(port, "POST", "/act", b" " * (limit + 1), content_type=content_type)
     assert status == 413
-    assert json.loads(body)["error"] == f"the body exceeds {limit} bytes."
+    assert json.loads(body)["error"] == f"the body exceeds {limit} bytes; of rows, at most {MAX_ROWS} are allowed."
 
 
 def test_many_rows_get_the_same_actions_in_any_encoding(port: int) -> None:

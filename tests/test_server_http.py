@@ -216,7 +216,7 @@ def test_memory_is_limited_and_small_requests_pass(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(application, "MAX_HELD_BYTES", 100_000)
     with serve_in_thread(Server(trained_policy())) as port, connect(port) as slow:
         slow.sendall(b"POST /act HTTP/1.1\r\n" + HOST + f"Content-Type: {NPY}\r\n".encode())
-        slow.sendall(b"Content-Length: 100000\r\n\r\n" + b"\0" * 90_000)
+        slow.sendall(b"Content-Length: 99000\r\n\r\n" + b"\0" * 90_000)
         time.sleep(0.2)
         status, headers, _ = request(port, "POST", "/act", b" " * 50_000, content_type=JSON)
         assert (status, headers["retry-after"]) == (503, "1")

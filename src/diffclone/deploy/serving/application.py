@@ -21,10 +21,12 @@ from diffclone.deploy.serving.batching import Act, Batcher
 from diffclone.deploy.serving.bodies import (
     JSON,
     MAX_BODY_BYTES,
+    MAX_ROWS,
     NPY,
     RequestError,
     decode_observation,
     encode_action,
+    most_bytes,
     to_json,
 )
 from diffclone.deploy.serving.metrics import CONTENT_TYPE, Metrics
@@ -121,7 +123,7 @@ class Application:
         if content_type not in MAX_BODY_BYTES:
             raise RequestError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the Content-Type must be {JSON} or {NPY}.")
         with self.hold() as hold:
-            body = await self.read_body(request, MAX_BODY_BYTES[content_type], hold)
+            body = await self.read_body(request, most_bytes(content_type, self.size), hold)
             small = len(body) <= SMALL_BODY_BYTES
             obs = await self.code(small, lambda: decode_observation(content_type, body, self.size))
             hold(obs.nbytes)
@@ -160,7 +162,10 @@ class Application:
         if length is None:
             raise RequestError(HTTPStatus.LENGTH_REQUIRED, "send a Content-Length; chunked bodies are not supported.")
         if int(length) > limit:
-            raise RequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body exceeds {limit} bytes.")
+            raise RequestError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"the body exceeds {limit} bytes; of rows, at most {MAX_ROWS} are allowed.",
+            )
         body = bytearray()
         async for chunk in request.stream():
             hold(len(chunk))

@@ -21,7 +21,7 @@ from diffclone.deploy.serving.bodies import MAX_ROWS, Floats, RequestError, Scor
 
 SMALL_ROWS = 4
 """Requests of at most so many rows are small. They are never refused: the number of connections limits them."""
-CALL_SECONDS = 0.01
+CALL_SECONDS = 0.003
 """A longer call with large requests halves the rows of the next one."""
 MIN_ROWS = 8
 """Not less, so that large requests also advance on a machine whose calls are slow for other reasons."""

@@ -18,6 +18,8 @@ MAX_ROWS = 4096
 """Most observations in one request."""
 MAX_BODY_BYTES = {JSON: 2**20, NPY: 4 * 2**20}
 """Decoding JSON stops all other threads (about 20 ms per MiB), so its limit is lower."""
+NPY_HEAD_BYTES = 2**10
+"""Room for the head of an npy file, which is usually 128 bytes."""
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Scores: TypeAlias = Mapping[str, npt.NDArray[Any]]
@@ -30,6 +32,12 @@ class RequestError(Exception):
     def __init__(self, status: HTTPStatus, message: str):
         super().__init__(message)
         self.status = status
+
+
+def most_bytes(content_type: str, size: int) -> int:
+    """Return the largest body for observations of this size. An npy body cannot be longer than its rows in float64."""
+    most = MAX_BODY_BYTES[content_type]
+    return most if content_type == JSON else min(most, NPY_HEAD_BYTES + 8 * MAX_ROWS * size)
 
 
 def to_json(value: Any) -> bytes:

@@ -8,6 +8,7 @@ its sending side; this subclass adds what is missing.
 import asyncio
 import json
 import socket
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, final
 
@@ -18,7 +19,7 @@ MAX_CONNECTIONS = 512
 MAX_HEAD_BYTES = 16 * 2**10
 """Largest request line and headers together."""
 SLICE_BYTES = 4 * 2**10
-"""The parser gets data in slices: it creates all requests of a slice at once."""
+"""The parser gets data in slices, because it creates all requests of a slice at once. A body is one slice."""
 LINGER_SECONDS = 1.0
 """How long to read and discard data after a refused request, so that the client receives the reply."""
 
@@ -47,6 +48,8 @@ class Connection(HttpToolsProtocol):
         """Data that the parser has not seen, because earlier requests of this client are not answered yet."""
         self.head_bytes: int | None = 0
         """Bytes since the start of a message; None after its headers."""
+        self.body_left = 0
+        """Bytes of the current body that the parser has not seen."""
         self.deadline: asyncio.TimerHandle | None = None
         """Ends the time of a request that is not complete."""
         self.unread: asyncio.TimerHandle | None = None
@@ -84,8 +87,9 @@ class Connection(HttpToolsProtocol):
 
     def _feed(self) -> None:
         while self.held and not self.pipeline and self.refusal is None and not self.transport.is_closing():
-            data = bytes(self.held[:SLICE_BYTES])
-            del self.held[:SLICE_BYTES]
+            size = max(SLICE_BYTES, self.body_left)
+            data = bytes(self.held[:size])
+            del self.held[:size]
             super().data_received(data)
             if self.head_bytes is not None:
                 self.head_bytes += len(data)
@@ -121,12 +125,18 @@ class Connection(HttpToolsProtocol):
         hosts = sum(name == b"host" for name, _ in self.headers)
         if version not in ("1.0", "1.1") or hosts > 1 or (version == "1.1" and not hosts) or parser.should_upgrade():
             raise ValueError("not a request of HTTP/1.0 or HTTP/1.1 with one Host")
+        self.body_left = next((int(value) for name, value in self.headers if name == b"content-length"), 0)
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Count what is left of the body."""
+        self.body_left -= len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """End the time limit of a request."""
         super().on_message_complete()
-        self.head_bytes = 0
+        self.head_bytes = self.body_left = 0
         self._stop_deadline()
 
     def on_response_complete(self) -> None:
@@ -211,5 +221,6 @@ class Connection(HttpToolsProtocol):
         if self.sent_eof:
             self.transport.close()
             return
-        self.transport.write_eof()
+        with suppress(OSError):  # the client has gone
+            self.transport.write_eof()
         self.loop.call_later(LINGER_SECONDS, self.transport.abort)
