@@ -451,6 +451,30 @@ def test_ctrl_c_prints_one_line(diffclone: Command, monkeypatch: pytest.MonkeyPa
     assert diffclone("tasks") == (130, "", "diffclone: interrupted.\n")
 
 
+def test_ctrl_c_ends_a_command_that_is_importing(tmp_path: Path) -> None:
+    """Packages may catch every exception while they are imported; this torch does."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text(
+        "import pathlib, time\npathlib.Path('started').touch()\ntry: time.sleep(60)\nexcept BaseException: pass\n"
+    )
+    paths = [str(tmp_path), str(Path(str(sys.modules["diffclone"].__file__)).parents[1])]
+    with subprocess.Popen(
+        [sys.executable, "-m", "diffclone", "train", "maze", "--out", "run"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        text=True,
+        stderr=subprocess.PIPE,
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "started").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, "diffclone: interrupted.\n")
+    assert not (tmp_path / "run").exists()
+
+
 def fill_disk(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """Fail to write the `at`-th file and all later ones."""
     calls, fsync = list[int](), os.fsync

@@ -1,9 +1,26 @@
-"""Ctrl-C during training."""
+"""Ctrl-C: at once while the command starts, between two updates while it trains."""
 
+import os
 import signal
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import Any, NoReturn
+
+
+def leave_on_ctrl_c() -> None:
+    """Let Ctrl-C end the process directly, until `raise_on_ctrl_c` is called.
+
+    Nothing is written while modules are imported, and some packages catch every exception there, KeyboardInterrupt too.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a background job of a shell ignores it
+        signal.signal(signal.SIGINT, _leave)
+
+
+def raise_on_ctrl_c() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt again."""
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
@@ -15,6 +32,7 @@ def between_updates() -> Generator[Callable[[], None], None, None]:
         if received:
             raise KeyboardInterrupt
         received.append(number)
+        _print("\nStopping after this update. Press Ctrl-C again to stop at once.")
 
     def stop() -> None:
         if received:
@@ -25,3 +43,14 @@ def between_updates() -> Generator[Callable[[], None], None, None]:
         yield stop
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _leave(*_: Any) -> NoReturn:
+    _print("diffclone: interrupted.")
+    os._exit(130)
+
+
+def _print(line: str) -> None:
+    """Write to stderr without its buffer, which the interrupted code may be using."""
+    with suppress(OSError):
+        os.write(2, f"{line}\n".encode())

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from diffclone.cli.console import print_message, print_table
+from diffclone.cli.interrupt import raise_on_ctrl_c
 from diffclone.errors import DiffcloneError, DiffcloneWarning, UnknownName
 from diffclone.records import versions
 from diffclone.registry import Registry
@@ -117,9 +118,10 @@ def dispatch(argv: list[str]) -> None:
         raise UnknownName(MOVED[name])
     summary = COMMANDS[name]
     module = import_module(f"diffclone.cli.{name}")
-    if name == "train":  # its flags depend on the method and on the data
-        module.run_train(rest, summary)
-        return
     from diffclone.cli.parser import parse
 
-    parse(getattr(module, name.capitalize()), f"diffclone {name}", rest, summary).run()
+    raise_on_ctrl_c()
+    if name == "train":  # its flags depend on the method and on the data
+        module.run_train(rest, summary)
+    else:
+        parse(getattr(module, name.capitalize()), f"diffclone {name}", rest, summary).run()
