@@ -24,6 +24,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
+	$(BIN)/python -m scripts.dependencies
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
@@ -51,7 +52,7 @@ site: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	rm -rf build/site/report
 	$(BIN)/diffclone report --out build/site/report --records $(addprefix docs/records/, \
-	  reproduction.jsonl paper_recipe.jsonl settings.jsonl study.jsonl.gz)
+	  reproduction.jsonl.gz paper_recipe.jsonl settings.jsonl study.jsonl.gz)
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache
