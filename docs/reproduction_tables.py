@@ -1,11 +1,13 @@
 """Claims of the paper with their verdicts, and tables of the experiments beside the printed numbers.
 
-python -m docs.reproduction_tables OUT/records.jsonl    replace docs/records/reproduction.jsonl by the Records of
+python -m docs.reproduction_tables OUT/records.jsonl    replace docs/records/reproduction.jsonl.gz by the Records of
                                                         `diffclone reproduce --out OUT` that a table or figure uses
 """
 
+import gzip
+import json
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from diffclone.experiments.claims import ClaimsTable
 from diffclone.experiments.claims_table import decide_claims
 from diffclone.experiments.compare import compare_experiments
 from diffclone.experiments.results import ResultTable
+from diffclone.files import write_atomically
 from diffclone.records import Record
 from diffclone.reports.claims import claims_markdown, count_verdicts, markdown_notes, text_rows
 from diffclone.reports.numbers import cell_at, format_number, format_signed
@@ -24,7 +27,7 @@ from diffclone.reports.summary import describe_levels, list_absent, list_contrad
 from diffclone.reports.text_tables import escape_markdown, markdown_row, to_markdown
 
 RECORDS = Path(__file__).parent / "records"
-TABLE_FILES = ("reproduction*.jsonl", "methods.jsonl")
+TABLE_FILES = ("reproduction.jsonl.gz", "methods.jsonl")
 CLAIM_FILES = (*TABLE_FILES, "best.jsonl", "paper_recipe*.jsonl", "settings*.jsonl", "study*.jsonl.gz")
 """Files may be absent: what they would hold then counts as not run."""
 
@@ -173,8 +176,6 @@ BLOCKS = {
 
 
 if __name__ == "__main__":
-    target = RECORDS / "reproduction.jsonl"
     kept = select_used(Record.read_all(Path(sys.argv[1])))
-    target.unlink(missing_ok=True)
-    for record in kept:
-        record.append_to(target)
+    text = "".join(json.dumps(asdict(record)) + "\n" for record in kept)
+    write_atomically(RECORDS / "reproduction.jsonl.gz", gzip.compress(text.encode(), mtime=0))

@@ -518,5 +518,5 @@ def test_the_docs_lists_come_from_the_sheets(tables: Any) -> None:
 
 
 def test_only_what_is_shown_is_taken_over(tables: Any) -> None:
-    committed = Record.read_all(tables.RECORDS / "reproduction.jsonl")
+    committed = Record.read_all(tables.RECORDS / "reproduction.jsonl.gz")
     assert tables.select_used([*committed, record("evaluation")]) == committed
