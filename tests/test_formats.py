@@ -217,7 +217,7 @@ def test_d4rl_episodes_end_at_terminals_and_timeouts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"terminals": None, "timeouts": None}, r"neither terminals nor timeouts"),
+        ({"terminals": None, "timeouts": None}, r"lacks episode_ends; it has actions, .* terminals and timeouts"),
         ({"actions": np.arange(8)}, r"integers \(int64\); discrete actions are not supported"),
         ({"actions": None}, r"contains infos, observations.*; a robomimic file contains data, a D4RL"),
         ({"terminals": np.zeros(5)}, r"terminals and actions differ in length: 5 != 8"),

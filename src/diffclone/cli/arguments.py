@@ -3,13 +3,15 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from diffclone.data import Demonstrations
-from diffclone.data.formats import has_format_prefix
+from diffclone.data.formats import ReadOptions, has_format_prefix
+from diffclone.data.formats.options import NO_OPTIONS, parse_bounds, to_flag
 from diffclone.errors import InvalidSettings
 from diffclone.files import home_folder
 from diffclone.policy import Policy
@@ -26,15 +28,52 @@ RunFolder = Annotated[
 ]
 TaskName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK", help="Name of a task.")]
 Device = Annotated[str, tyro.conf.arg(help=DEVICE_HELP)]
+Bounds = Annotated[str | None, tyro.conf.arg(metavar="LOW,HIGH")]
 
 
-def find_demonstrations(data: str, task: str | None = None) -> tuple[str | None, Demonstrations]:
+@dataclass(frozen=True)
+class ReadArguments:
+    """How to read a file of demonstrations."""
+
+    obs_keys: tuple[str, ...] = ()
+    """Arrays or columns that form the observation, in this order; 'obs_*' stands for all that match."""
+    action_keys: Annotated[tuple[str, ...], tyro.conf.arg(aliases=["--action-key"])] = ()
+    """Arrays or columns that form the action, in this order."""
+    episode_key: str | None = None
+    """Array or column with the number of the episode of each step."""
+    filter_key: str | None = None
+    """Subset of the episodes to read, such as train in a robomimic file."""
+    action_bounds: Bounds = None
+    """Lowest and highest action: -1,1, or with one number per dimension -1,-2:1,2. By default what the file says."""
+    action_kind: Literal["continuous"] | None = None
+    """Read integer actions as numbers. Without this they are refused, since they are probably discrete."""
+
+    def options(self) -> ReadOptions:
+        """Return the options of `read`. A name may also contain several, separated by commas."""
+        return ReadOptions(
+            obs_keys=tuple(name for entry in self.obs_keys for name in entry.split(",")),
+            action_keys=tuple(name for entry in self.action_keys for name in entry.split(",")),
+            episode_key=self.episode_key,
+            filter_key=self.filter_key,
+            action_bounds=None if self.action_bounds is None else parse_bounds(self.action_bounds),
+            action_kind=self.action_kind,
+        )
+
+
+Reading = Annotated[ReadArguments, tyro.conf.arg(name="")]
+
+
+def find_demonstrations(
+    data: str, task: str | None = None, options: ReadOptions = NO_OPTIONS
+) -> tuple[str | None, Demonstrations]:
     """Return the demonstrations of a task or a file, and the name of the task: `task`, or what the file says."""
     if data in TASKS:
-        return data, TASKS[data].demonstrations()
+        if unused := [to_flag(name) for name in options.given if name != "action_bounds"]:
+            raise InvalidSettings(f"{', '.join(unused)}: for files of your own; {data} is a task with bundled data.")
+        return data, options.apply_bounds(TASKS[data].demonstrations())
     if not Path(data).exists() and not Path(data).suffix and not has_format_prefix(data):
         TASKS[data]  # raises an error that names the nearest task
-    demos = Demonstrations.load(data)
+    demos = Demonstrations.load(data, **options.to_dict())
     if task is not None:
         return TASKS[task].name, demos
     named = demos.meta.get("task")

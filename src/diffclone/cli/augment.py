@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from diffclone.cli.arguments import Data, Device, find_demonstrations, guide_cache
+from diffclone.cli.arguments import Data, Device, ReadArguments, Reading, find_demonstrations, guide_cache
 from diffclone.cli.console import bars, print_json, print_message
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import preset
@@ -21,6 +21,7 @@ class Augment:
     data: Data
     out: Path
     """File to write (.npz). An existing file is not overwritten."""
+    read: Reading = ReadArguments()
     ratio: float = 1.0
     """Number of generated pairs per real pair; 1 in the paper."""
     task: str | None = None
@@ -44,7 +45,7 @@ class Augment:
                 f"demonstrations are saved as .npz; {self.out} ends in {self.out.suffix or 'nothing'}."
             )
         refuse_existing(self.out)
-        task, demos = find_demonstrations(self.data, self.task)
+        task, demos = find_demonstrations(self.data, self.task, self.read.options())
         guide = self.choose_guide(task)
         if not 0 < self.ratio < math.inf:
             raise InvalidSettings(f"ratio must be finite and above 0; it is {self.ratio:g}.")

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from diffclone.cli.arguments import RunFolder, find_demonstrations
+from diffclone.cli.arguments import ReadArguments, Reading, RunFolder, find_demonstrations
 from diffclone.cli.console import bars, print_json, print_message
+from diffclone.data.formats import ReadOptions
 from diffclone.deploy.calibration import (
     calibrate_on_demonstrations,
     calibrate_on_rollouts,
@@ -27,6 +28,7 @@ class Calibrate:
     """Folder of a run that was trained with a diffusion guide."""
     data: str | None = None
     """Demonstrations that are not in the training data; by default the run's own held-out episodes."""
+    read: Reading = ReadArguments()
     env: str | None = None
     """Calibrate on successful episodes of the policy in this task instead, from validation starts."""
     skip_trained: bool = False
@@ -52,6 +54,8 @@ class Calibrate:
             raise InvalidSettings("--options need --env TASK.")
         if self.skip_trained and self.data is None:
             raise InvalidSettings("--skip-trained needs --data FILE.")
+        if self.read != ReadArguments() and self.data is None:
+            raise InvalidSettings("options of reading need --data FILE; a run's own data is read as for its training.")
         run = Run(self.run_folder)
         run.policy()  # raises an error if the run has not finished
         path = run.folder / "policy" / CALIBRATION
@@ -81,7 +85,8 @@ class Calibrate:
             )
         data = self.data or str(known and known.source)
         try:
-            _, demos = find_demonstrations(data, None)
+            read = ReadOptions.from_dict(known.read) if known and self.data is None else self.read.options()
+            _, demos = find_demonstrations(data, None, read)
         except DiffcloneError as error:
             if self.data is not None:
                 raise

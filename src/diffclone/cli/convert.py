@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from diffclone.cli.arguments import Data, find_demonstrations
+from diffclone.cli.arguments import Data, ReadArguments, Reading, find_demonstrations
 from diffclone.cli.console import print_json, print_message
 from diffclone.data import Demonstrations
 from diffclone.data.formats import describe
@@ -19,12 +19,13 @@ class Convert:
     data: Data
     out: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="OUT")]
     """File to write: NAME.npz, NAME.hdf5 (robomimic), minari:ID-v0 or lerobot:FOLDER. Nothing is overwritten."""
+    read: Reading = ReadArguments()
     json: bool = False
     """Print the result as JSON."""
 
     def run(self) -> None:
         """Write the demonstrations, and read them again to check the file."""
-        _, demos = find_demonstrations(self.data)
+        _, demos = find_demonstrations(self.data, options=self.read.options())
         print_message(f"{self.data} is {describe(demos)}")
         demos.save(self.out)
         written = Demonstrations.load(self.out)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import tyro
 
-from diffclone.cli.arguments import Data, find_demonstrations
+from diffclone.cli.arguments import Data, ReadArguments, Reading, find_demonstrations
 from diffclone.cli.console import print_json, print_message, print_table
 from diffclone.data import Demonstrations
 from diffclone.data.inspection import (
@@ -43,6 +43,7 @@ class Inspect:
     """Print what demonstrations contain, problems that would harm imitation, and unusual episodes."""
 
     data: Data
+    read: Reading = ReadArguments()
     page: Path | None = None
     """Also write a page with figures (.html). An existing file is not overwritten."""
     run_folder: Annotated[Path | None, tyro.conf.arg(name="run", metavar="RUN")] = None
@@ -54,7 +55,7 @@ class Inspect:
         """Inspect the demonstrations and print the result."""
         if self.page is not None:
             check_page(self.page)
-        _, demos = find_demonstrations(self.data)
+        _, demos = find_demonstrations(self.data, options=self.read.options())
         costs = None if self.run_folder is None else guide_costs(self.run_folder, demos)
         inspection = Inspection(self.data, demos, find_problems(demos), rank_episodes(demos), costs)
         if self.json:

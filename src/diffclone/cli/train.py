@@ -13,7 +13,16 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from diffclone.cli.arguments import Data, Device, absolute_source, find_demonstrations, guide_cache, parse_values
+from diffclone.cli.arguments import (
+    Data,
+    Device,
+    ReadArguments,
+    Reading,
+    absolute_source,
+    find_demonstrations,
+    guide_cache,
+    parse_values,
+)
 from diffclone.cli.console import bars, print_json, print_message
 from diffclone.cli.interrupt import between_updates
 from diffclone.cli.parser import parse, parse_known
@@ -49,6 +58,7 @@ class TrainOptions:
     """Folder of the run. Run the same command again to resume it. A folder with another run is not changed."""
     task: str | None = None
     """Task of the demonstrations in a file, for presets. By default the task that the file names."""
+    read: Reading = ReadArguments()
     budget: str = "4m"
     """Time that a search for method, settings and training length may take, e.g. 90s, 3m or 1h. The search is made
     unless a method, a preset or a setting is given."""
@@ -180,7 +190,8 @@ class TrainOptions:
         if not 0 <= share < 1:
             raise InvalidSettings(f"--held-out must be at least 0 and below 1; it is {share:g}.")
         training, held_out = demos.split(share) if share else (demos, None)
-        return training, held_out, RunEpisodes.from_split(demos, training, original, absolute_source(data))
+        episodes = RunEpisodes.from_split(demos, training, original, absolute_source(data))
+        return training, held_out, replace(episodes, read=self.read.options().to_dict())
 
 
 def run_train(arguments: list[str], summary: str) -> None:
@@ -189,7 +200,7 @@ def run_train(arguments: list[str], summary: str) -> None:
     # The default stands for --out, which is required: the second stage reports it if it is missing.
     options, rest = parse_known(TrainOptions, PROG, words, default=TrainOptions(out=Path()), add_help=False)
     data = rest[0] if rest and not rest[0].startswith("-") else ""
-    task, demos = find_demonstrations(data, options.task) if data else (options.task, None)
+    task, demos = find_demonstrations(data, options.task, options.read.options()) if data else (options.task, None)
     method = choose_method(options, task, demos)
     command = make_dataclass(
         "TrainWithSettings",

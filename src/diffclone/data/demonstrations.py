@@ -10,6 +10,7 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
+from diffclone.data.matrices import to_matrix
 from diffclone.errors import InvalidData
 from diffclone.shapes import Floats, Seen
 
@@ -63,7 +64,7 @@ class Demonstrations:
 
         Episodes end at `episode_ends` (numbers of steps), or where the flag in `done` (one per step) is set.
         """
-        obs, act = _to_matrix("obs", obs), _to_matrix("act", act).astype(np.float32, copy=False)
+        obs, act = to_matrix("obs", obs), to_matrix("act", act).astype(np.float32, copy=False)
         if (episode_ends is None) == (done is None):
             raise InvalidData("give exactly one of episode_ends (numbers of steps) or done (one flag per step).")
         if done is not None:
@@ -80,11 +81,14 @@ class Demonstrations:
         return cls(obs, act, np.array(ends, dtype=np.int64), dict(meta or {}))
 
     @classmethod
-    def load(cls, path: str | Path) -> "Demonstrations":
-        """Read a file, a folder, `minari:ID` or `lerobot:FOLDER`. `meta["understood"]` lists what was read."""
-        from diffclone.data.formats import read
+    def load(cls, path: str | Path, **options: Any) -> "Demonstrations":
+        """Read a file, a folder, `minari:ID` or `lerobot:FOLDER`. `meta["understood"]` lists what was read.
 
-        return read(path)
+        The keywords are the fields of `diffclone.data.formats.ReadOptions`, such as `obs_keys=["state", "goal"]`.
+        """
+        from diffclone.data.formats import ReadOptions, read
+
+        return read(path, ReadOptions.from_dict(options))
 
     def save(self, path: str | Path) -> None:
         """Write a new .npz, .hdf5 (robomimic), `minari:ID-v0` or `lerobot:FOLDER`. Nothing is overwritten."""
@@ -266,29 +270,3 @@ def _hash_arrays(*arrays: npt.NDArray[Any]) -> str:
         digest.update(f"{array.shape}{array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()[:16]
-
-
-def _to_matrix(name: str, values: npt.ArrayLike) -> Seen:
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        raise InvalidData(f"{name} must be (steps, size); its rows differ in length.") from None
-    if array.dtype.kind not in "fiu":
-        raise InvalidData(f"{name} must contain numbers; it contains {array.dtype}.")
-    if name == "act" and array.ndim == 1:
-        raise InvalidData(
-            f"act must be (steps, action size); its shape is {array.shape}. "
-            "Use act[:, None] for one continuous action per step; discrete actions are not supported."
-        )
-    if array.ndim != 2:
-        raise InvalidData(f"{name} must be (steps, size); its shape is {array.shape}.")
-    with np.errstate(over="ignore"):
-        array = np.array(array, dtype=np.uint8 if array.dtype == np.uint8 else np.float32)
-    if not np.isfinite(array).all():
-        row, column = np.argwhere(~np.isfinite(array))[0]
-        count = int((~np.isfinite(array)).sum())
-        raise InvalidData(
-            f"{name} contains {count} NaN or infinite value{'s' * (count > 1)}, first in row {row}, column {column}. "
-            "Remove or correct those steps."
-        )
-    return array

@@ -1,8 +1,9 @@
 """The fingerprints of a run's episodes, stored in its episodes.json, so that other code can recognise training data."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidFile
@@ -22,6 +23,8 @@ class RunEpisodes:
     held_out: tuple[str, ...] = ()
     source: str | None = None
     """The file or task that the episodes were loaded from, if known."""
+    read: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The options with which the file was read (`ReadOptions.to_dict`)."""
 
     @classmethod
     def from_split(
@@ -45,7 +48,10 @@ class RunEpisodes:
 
     def save(self, folder: Path) -> None:
         """Write the file into a run's folder."""
-        write_json(folder / FILE, {"format": FORMAT, **asdict(self)})
+        values = {"format": FORMAT, **asdict(self)}
+        if not self.read:
+            del values["read"]
+        write_json(folder / FILE, values)
 
     @classmethod
     def load(cls, folder: Path) -> "RunEpisodes | None":
@@ -54,6 +60,6 @@ class RunEpisodes:
             return None
         values = read_json(folder / FILE)
         try:
-            return cls(tuple(values["trained"]), tuple(values["held_out"]), values["source"])
+            return cls(tuple(values["trained"]), tuple(values["held_out"]), values["source"], values.get("read", {}))
         except (KeyError, TypeError):
             raise InvalidFile(f"{folder / FILE} is damaged: it must have trained, held_out and source.") from None

@@ -11,6 +11,7 @@ from diffclone.data.formats.lerobot import LEROBOT
 from diffclone.data.formats.meta import check_meta
 from diffclone.data.formats.minari import MINARI
 from diffclone.data.formats.npz import NPZ
+from diffclone.data.formats.options import NO_OPTIONS, ReadOptions, to_flag
 from diffclone.data.formats.pt import PT
 from diffclone.data.formats.robomimic import ROBOMIMIC
 from diffclone.data.formats.zarr import ZARR
@@ -18,7 +19,7 @@ from diffclone.errors import DiffcloneError, InvalidData, MissingPackage
 from diffclone.files import refuse_existing
 from diffclone.registry import Registry
 
-__all__ = ["FORMATS", "Format", "check_target", "describe", "has_format_prefix", "read", "write"]
+__all__ = ["FORMATS", "Format", "ReadOptions", "check_target", "describe", "has_format_prefix", "read", "write"]
 
 FORMATS: Registry[Format] = Registry(
     "format",
@@ -39,12 +40,15 @@ LONGEST_LINE = 1000
 """Characters of the longest message about a file."""
 
 
-def read(source: str | Path) -> Demonstrations:
+def read(source: str | Path, options: ReadOptions = NO_OPTIONS) -> Demonstrations:
     """Read demonstrations from a file, a folder, or `FORMAT:NAME`. Errors are `InvalidData` with one line of text."""
     format, path, subset = _find_source(str(source))
+    options = options.with_subset(str(source), subset)
     try:
-        demos = _read_with(format, path, subset)
+        _check_options(format, path, options)
+        demos = format.read(path, options) if format.options else format.read(path)
         check_meta(demos.meta)
+        demos = options.apply_bounds(demos)
     except MissingPackage:
         raise
     except DiffcloneError as error:
@@ -132,12 +136,17 @@ def _recognises(format: Format, path: Path) -> bool:
         return False
 
 
-def _read_with(format: Format, path: Path, subset: str) -> Demonstrations:
-    if not subset:
-        return format.read(path)
-    if format.read_subset is None:
-        raise InvalidData(f"{path} has no named subsets, so that #{subset} cannot be read. Remove it.")
-    return format.read_subset(path, subset)
+def _check_options(format: Format, path: Path, options: ReadOptions) -> None:
+    """Refuse options that the format does not use."""
+    usable = (*format.options, "action_bounds")
+    unused = [name for name in options.given if name not in usable]
+    if options.filter_key is not None and "filter_key" in unused:
+        raise InvalidData(f"{path} has no named subsets, so that #{options.filter_key} cannot be read. Remove it.")
+    if unused:
+        raise InvalidData(
+            f"{path} is read as {format.label}, which does not use {', '.join(map(to_flag, unused))}; it uses "
+            f"{', '.join(map(to_flag, usable))}. Remove the others."
+        )
 
 
 def _list_formats(formats: Mapping[str, Format]) -> str:

@@ -1,6 +1,7 @@
 """The arrays that a reader found in a file, and how they become `Demonstrations`."""
 
 import importlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,10 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from diffclone.data.demonstrations import Demonstrations
+from diffclone.data.formats.options import ReadOptions
+from diffclone.data.formats.rows import AnyRows, Array, Rows, chain_rows, fill_matrix
 from diffclone.errors import InvalidData, MissingPackage
 
-Array: TypeAlias = npt.NDArray[Any]
-Episode: TypeAlias = tuple[Mapping[str, Array], Array]
+__all__ = [
+    "Array",
+    "Episode",
+    "FileContents",
+    "check_action_kind",
+    "format_shape",
+    "import_optional",
+    "is_image",
+    "join_episodes",
+]
+
+Episode: TypeAlias = tuple[Mapping[str, AnyRows], AnyRows]
 """Observations by key, and actions."""
 
 
@@ -24,10 +37,10 @@ class FileContents:
 
     format: str
     """The name of the format, as users see it."""
-    obs: Mapping[str, Array]
+    obs: Mapping[str, AnyRows]
     """Observations by key, in the order of concatenation. The first axis is steps."""
-    act: Array
-    """Actions. The first axis is steps."""
+    act: AnyRows | Mapping[str, AnyRows]
+    """Actions, or their parts by key. The first axis is steps."""
     episode_ends: npt.NDArray[np.int64]
     """The number of steps up to and including the last step of each episode."""
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -35,7 +48,7 @@ class FileContents:
     left_out: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
     """Shapes of observations that are in the file and are not read: images and texts."""
 
-    def to_demonstrations(self, source: Path) -> Demonstrations:
+    def to_demonstrations(self, source: Path | str, options: ReadOptions) -> Demonstrations:
         """Concatenate the observations. `meta["understood"]` lists what was read from the file."""
         if not self.obs:
             there = ", ".join(f"{key} {format_shape(shape)}" for key, shape in self.left_out.items()) or "nothing"
@@ -43,31 +56,26 @@ class FileContents:
                 f"{source} has no low-dimensional observations; it has {there}. Images and texts are not read from "
                 f"{self.format}; save them as .npz, flattened."
             )
-        if self.act.dtype.kind in "iub":
-            raise InvalidData(
-                f"{source}: actions are integers ({self.act.dtype}); discrete actions are not supported. "
-                "Store continuous actions as floats."
-            )
+        actions = self.act if isinstance(self.act, Mapping) else {"actions": self.act}
+        for values in actions.values():
+            check_action_kind(source, values.dtype, options)
+        obs, act = fill_matrix(source, "obs", self.obs), fill_matrix(source, "act", actions)
+        shapes = [list(values.shape[1:]) for values in actions.values()]
         understood = {
             "format": self.format,
             "observations": {key: list(values.shape[1:]) for key, values in self.obs.items()},
-            "actions": list(self.act.shape[1:]),
+            "actions": shapes[0] if len(shapes) == 1 else [act.shape[1]],
             "left_out": {key: list(shape) for key, shape in self.left_out.items()},
             "episodes": len(self.episode_ends),
-            "steps": len(self.act),
+            "steps": len(act),
         }
-        columns = [_flatten_rows(source, key, values) for key, values in self.obs.items()]
-        parts = [[key, part.shape[1]] for key, part in zip(self.obs, columns, strict=True)]
-        return Demonstrations.from_arrays(
-            columns[0] if len(columns) == 1 else np.concatenate(columns, 1),
-            self.act,
-            episode_ends=self.episode_ends,
-            # Keys that an earlier conversion recorded stay: they name the original parts.
-            meta={"observation_keys": parts, **self.meta, "understood": understood},
-        )
+        parts = [[key, math.prod(values.shape[1:])] for key, values in self.obs.items()]
+        # Keys that an earlier conversion recorded stay: they name the original parts.
+        meta = {"observation_keys": parts, **self.meta, "understood": understood}
+        return Demonstrations(obs, act, self.episode_ends, meta)
 
 
-def join_episodes(source: Path, episodes: Sequence[Episode]) -> tuple[dict[str, Array], Array, Array]:
+def join_episodes(source: Path | str, episodes: Sequence[Episode]) -> tuple[dict[str, Rows], Rows, Array]:
     """Concatenate episodes to observations, actions and episode ends. All must have the same keys and shapes."""
     if not episodes:
         raise InvalidData(f"{source} has no episodes; at least one episode of one step is needed.")
@@ -90,9 +98,18 @@ def join_episodes(source: Path, episodes: Sequence[Episode]) -> tuple[dict[str, 
                     f"{source}: {key} has shape {format_shape(values.shape[1:])} per step in episode {number}, and "
                     f"{format_shape(shapes[key])} before. All episodes must have the same."
                 )
-    obs = {key: np.concatenate([episode[0][key] for episode in episodes]) for key in keys}
+    obs = {key: chain_rows([episode[0][key] for episode in episodes]) for key in keys}
     ends = np.cumsum([len(act) for _, act in episodes], dtype=np.int64)
-    return obs, np.concatenate([act for _, act in episodes]), ends
+    return obs, chain_rows([act for _, act in episodes]), ends
+
+
+def check_action_kind(source: Path | str, dtype: np.dtype[Any], options: ReadOptions) -> None:
+    """Ask about integer actions, which are probably discrete."""
+    if dtype.kind in "iub" and options.action_kind is None:
+        raise InvalidData(
+            f"{source}: actions are integers ({dtype}); discrete actions are not supported. If these are numbers "
+            "and not choices, add --action-kind continuous."
+        )
 
 
 def is_image(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
@@ -112,10 +129,3 @@ def import_optional(package: str) -> Any:
     except ImportError:
         name = package.partition(".")[0]
         raise MissingPackage(f"this format needs the package {name}. Try: pip install 'diffclone[data]'.") from None
-
-
-def _flatten_rows(source: Path, key: str, values: Array) -> Array:
-    if values.dtype.kind not in "fiub":
-        raise InvalidData(f"{source}: {key} must contain numbers; it contains {values.dtype}.")
-    rows = values.reshape(len(values), -1) if len(values) else values.reshape(0, 1)
-    return rows.astype(np.float32) if rows.dtype == np.bool_ else rows

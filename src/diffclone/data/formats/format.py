@@ -20,10 +20,12 @@ class Format:
     """What error messages call a file or folder of this format, such as "LeRobot dataset"."""
     recognise: Callable[[Path], bool]
     """Return whether the content of an existing file or folder has this format. An exception means no."""
-    read: Callable[[Path], Demonstrations]
-    """Read a file or folder. Any exception is reported to the user as one line."""
-    read_subset: Callable[[Path, str], Demonstrations] | None = None
-    """Read the episodes that `PATH#SUBSET` names. None where files have no named subsets."""
+    read: Callable[..., Demonstrations]
+    """Read a file or folder: `read(path, options)` if the format lists `options`, else `read(path)`. Any exception is
+    reported to the user as one line."""
+    options: tuple[str, ...] = ()
+    """The fields of `ReadOptions` that `read` uses. Others are refused, except `action_bounds`, which needs no work by
+    the format."""
     write: Callable[[Demonstrations, str], None] | None = None
     """Write a new file or folder. It gets the name that the user gave, without the prefix. None if read only."""
     suffixes: tuple[str, ...] = ()

@@ -8,6 +8,7 @@ from typing import Any
 
 from diffclone.data.formats.contents import Array, import_optional
 from diffclone.data.formats.memory import MemoryBudget
+from diffclone.data.formats.rows import Rows, slice_rows
 from diffclone.errors import InvalidData
 
 SUFFIXES = (".hdf5", ".h5")
@@ -36,16 +37,20 @@ def list_root(path: Path) -> list[str]:
 
 def get_item(group: Any, name: str, path: Path) -> Any:
     """Return a group or dataset that is stored in this file. Links and external storage are refused."""
-    h5py = import_optional("h5py")
     full_name = f"{group.name.rstrip('/')}/{name}"
     if name not in group:
         raise InvalidData(f"{path} lacks {full_name}; the group contains {', '.join(list(group)[:12]) or 'nothing'}.")
-    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+    if not is_stored(group, name):
         raise InvalidData(f"{path}: {full_name} is a link. Links are not followed; copy the data into the file.")
     item = group[name]
-    if isinstance(item, h5py.Dataset) and (item.external or item.is_virtual):
+    if isinstance(item, import_optional("h5py").Dataset) and (item.external or item.is_virtual):
         raise InvalidData(f"{path}: {full_name} is stored in other files, which are not read; copy it into this one.")
     return item
+
+
+def is_stored(group: Any, name: str) -> bool:
+    """Return whether a name is not a link to another place."""
+    return isinstance(group.get(name, getlink=True), import_optional("h5py").HardLink)
 
 
 def get_group(group: Any, name: str, path: Path) -> Any:
@@ -75,6 +80,16 @@ def read_numbers(item: Any, budget: MemoryBudget) -> Array:
         raise InvalidData(f"{budget.source}: {item.name} must contain numbers; it contains {item.dtype}.")
     budget.reserve(item.name, max(item.shape, item.chunks or (), key=math.prod), item.dtype.itemsize)
     return item[()]
+
+
+def read_rows(item: Any, budget: MemoryBudget) -> Rows:
+    """Return a dataset of numbers that is read in blocks. The file must stay open until then."""
+    if item.dtype.kind not in "fiub":
+        raise InvalidData(f"{budget.source}: {item.name} must contain numbers; it contains {item.dtype}.")
+    budget.reserve(item.name, max(item.shape, item.chunks or (), key=math.prod), item.dtype.itemsize)
+    if not item.shape:
+        raise InvalidData(f"{budget.source}: {item.name} is a single number; one row per step was expected.")
+    return slice_rows(item, item.shape, item.chunks[0] if item.chunks else 1)
 
 
 def get_text(item: Any, name: str) -> str | None:

@@ -16,6 +16,7 @@ from diffclone.data.formats.contents import Array, FileContents, import_optional
 from diffclone.data.formats.format import Format
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import read_meta
+from diffclone.data.formats.options import ReadOptions
 from diffclone.errors import InvalidData
 from diffclone.files import create_path, home_folder, write_json
 
@@ -33,7 +34,7 @@ def find_lerobot(name: str) -> Path:
     return Path(home) / name
 
 
-def read_lerobot(folder: Path) -> Demonstrations:
+def read_lerobot(folder: Path, options: ReadOptions) -> Demonstrations:
     """Read state and environment state, concatenated. Videos and images are left out."""
     info_path = folder / "meta" / "info.json"
     if not info_path.is_file():
@@ -54,7 +55,7 @@ def read_lerobot(folder: Path) -> Demonstrations:
     meta = read_meta(ours) if ours.is_file() else _make_meta(folder, info)
     obs = {key: columns[key][order] for key in OBSERVATIONS if key in columns}
     act, left_out = columns["action"][order], _list_images(info)
-    return FileContents("LeRobot", obs, act, ends, meta, left_out).to_demonstrations(folder)
+    return FileContents("LeRobot", obs, act, ends, meta, left_out).to_demonstrations(folder, options)
 
 
 def write_lerobot(demos: Demonstrations, name: str) -> None:
@@ -208,6 +209,7 @@ LEROBOT = Format(
     label="LeRobot dataset",
     recognise=lambda path: (path / "meta" / "info.json").is_file(),
     read=read_lerobot,
+    options=("action_kind",),
     write=write_lerobot,
     find=find_lerobot,
 )

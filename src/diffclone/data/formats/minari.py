@@ -18,6 +18,7 @@ from diffclone.data.formats.format import Format
 from diffclone.data.formats.hdf5 import get_dataset, get_group, get_item, is_group, open_hdf5, read_numbers
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import order_keys, parse_meta, read_meta
+from diffclone.data.formats.options import ReadOptions
 from diffclone.errors import InvalidData
 from diffclone.files import create_path, home_folder
 
@@ -41,7 +42,7 @@ def minari_store() -> Path:
     return Path(os.environ.get("MINARI_DATASETS_PATH") or home_folder("MINARI_DATASETS_PATH") / ".minari" / "datasets")
 
 
-def read_minari(folder: Path) -> Demonstrations:
+def read_minari(folder: Path, options: ReadOptions) -> Demonstrations:
     """Read a dataset. Dict and Tuple observations are concatenated in the order of their keys."""
     data = folder / "data" if (folder / "data").is_dir() else folder
     if not (data / "metadata.json").is_file():
@@ -76,7 +77,7 @@ def read_minari(folder: Path) -> Demonstrations:
                     obs[key] = _drop_last(path, number, key, read_numbers(item, budget), len(act))
             episodes.append(({key: obs[key] for key in order_keys(obs, meta)}, act))
     joined = join_episodes(folder, episodes)
-    return FileContents("Minari", *joined, meta, left_out).to_demonstrations(folder)
+    return FileContents("Minari", *joined, meta, left_out).to_demonstrations(folder, options)
 
 
 def write_minari(demos: Demonstrations, name: str) -> None:
@@ -187,6 +188,7 @@ MINARI = Format(
     label="Minari dataset",
     recognise=lambda path: any((path / name).is_file() for name in ("metadata.json", "data/metadata.json")),
     read=read_minari,
+    options=("action_kind",),
     write=write_minari,
     place=place_minari,
     find=find_minari,

@@ -1,5 +1,8 @@
 """The package's own format: arrays `obs`, `act`, `episode_ends`, and optionally `meta`, a JSON string.
 
+Arrays of other people are read too (`names.py`): the names of D4RL, Gymnasium and robomimic, and arrays of the shape
+(episodes, steps, size) (`arrays.py`).
+
 The bundled files have `obs_planes` and `act_planes` instead: the first bytes of all numbers, then their second bytes,
 and so on, (bytes per number, size, steps). The same numbers are then up to a fifth smaller after compression.
 """
@@ -7,39 +10,89 @@ and so on, (bytes per number, size, steps). The same numbers are then up to a fi
 import io
 import json
 import zipfile
-from collections.abc import Collection, Iterable
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib import format as npy
 
 from diffclone.data.demonstrations import Demonstrations
-from diffclone.data.formats.contents import Array
+from diffclone.data.formats.arrays import demonstrations_from_arrays
 from diffclone.data.formats.format import Format
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import parse_meta
+from diffclone.data.formats.options import ReadOptions
+from diffclone.data.formats.rows import AnyRows, Array, Rows, read_all
 from diffclone.data.formats.zips import has_entry, open_entry
-from diffclone.errors import InvalidData
+from diffclone.data.matrices import BLOCK
 from diffclone.files import refuse_existing, write_atomically
 
-KEYS = ("obs", "act", "episode_ends")
 PLANES = "_planes"
 
 
-def read_npz(path: Path) -> Demonstrations:
+@final
+class NpzArrays(Mapping[str, AnyRows]):
+    """The arrays of a file by name. Headers are read when an array is used, and its numbers in blocks."""
+
+    def __init__(self, path: Path, budget: MemoryBudget | None = None):
+        self.path, self.budget = path, budget or MemoryBudget.from_path(path)
+        with zipfile.ZipFile(path) as file:
+            self.entries = {info.filename.removesuffix(".npy"): info for info in file.infolist()}
+        self.known: dict[str, AnyRows] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name.removesuffix(PLANES) for name in self.entries))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, name: str) -> AnyRows:
+        if name not in self.known:
+            if name in self.entries:
+                self.known[name] = self._open(self.entries[name])
+            else:
+                self.known[name] = join_planes(read_all(self._open(self.entries[f"{name}{PLANES}"])))
+        return self.known[name]
+
+    def _open(self, info: zipfile.ZipInfo) -> AnyRows:
+        """Read the header and check it against the entry's size, because an array is allocated as a header says."""
+        with zipfile.ZipFile(self.path) as file, open_entry(file, info) as entry:
+            version = npy.read_magic(entry)
+            header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, fortran, dtype = header(entry)
+            self.budget.reserve(info.filename, shape, max(1, dtype.itemsize))
+            begin = entry.tell()
+            length = info.file_size - begin
+            if dtype.hasobject or length != int(np.prod(shape, dtype=object)) * dtype.itemsize:
+                raise ValueError(f"{info.filename} declares {dtype}{list(shape)} and contains {length} bytes")
+        if fortran or not shape or not length:  # rows are not consecutive, or there are none
+            with zipfile.ZipFile(self.path) as file, open_entry(file, info) as entry:
+                return npy.read_array(entry, allow_pickle=False)
+        return Rows(shape, dtype, lambda: self._blocks(info, begin, shape, dtype))
+
+    def _blocks(
+        self, info: zipfile.ZipInfo, begin: int, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> Iterator[Array]:
+        row = (info.file_size - begin) // shape[0]
+        rows = max(1, BLOCK // max(1, row))
+        with zipfile.ZipFile(self.path) as file, open_entry(file, info) as entry:
+            entry.read(begin)
+            for start in range(0, shape[0], rows):
+                count = min(rows, shape[0] - start)
+                content = entry.read(count * row)
+                if len(content) < count * row:
+                    raise ValueError(f"{info.filename} ends after {len(content)} of {count * row} bytes")
+                yield np.frombuffer(content, dtype).reshape(count, *shape[1:])
+            entry.read(1)  # the checksum is compared at the end
+
+
+def read_npz(path: Path, options: ReadOptions) -> Demonstrations:
     """Read the arrays and the metadata."""
-    budget = MemoryBudget.from_path(path)
-    with zipfile.ZipFile(path) as file:
-        entries = {info.filename.removesuffix(".npy"): info for info in file.infolist()}
-        split = [key for key in KEYS if f"{key}{PLANES}" in entries and key not in entries]
-        require_keys(path, [*entries, *split], KEYS)
-        arrays = {key: _read_array(file, entries[key], budget) for key in (*KEYS, "meta") if key in entries}
-        for key in split:
-            arrays[key] = join_planes(_read_array(file, entries[f"{key}{PLANES}"], budget))
-    meta = parse_meta(path, arrays["meta"]) if "meta" in arrays else {}
-    return Demonstrations.from_arrays(**{key: arrays[key] for key in KEYS}, meta=meta)
+    arrays = NpzArrays(path)
+    meta = parse_meta(path, read_all(arrays["meta"])) if "meta" in arrays else {}
+    return demonstrations_from_arrays(path, "npz", arrays, meta, options)
 
 
 def write_npz(demos: Demonstrations, name: str) -> None:
@@ -64,33 +117,11 @@ def join_planes(planes: Array) -> Array:
     return np.ascontiguousarray(planes.transpose(2, 1, 0)).view(f"<f{len(planes)}")[..., 0]
 
 
-def require_keys(path: Path, there: Collection[Any], keys: Iterable[str]) -> None:
-    """Raise `InvalidData` with the names of the arrays that a file lacks."""
-    if missing := [key for key in keys if key not in there]:
-        raise InvalidData(
-            f"{path} lacks {', '.join(missing)}; it has {', '.join(map(str, there)) or 'nothing'}. "
-            f"Expected: {', '.join(keys)}."
-        )
-
-
-def _read_array(file: zipfile.ZipFile, info: zipfile.ZipInfo, budget: MemoryBudget) -> Array:
-    """Read an array after checking its header against the entry's size, because numpy allocates what a header says."""
-    with open_entry(file, info) as entry:
-        version = npy.read_magic(entry)
-        header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, _, dtype = header(entry)
-        budget.reserve(info.filename, shape, max(1, dtype.itemsize))
-        length = info.file_size - entry.tell()
-        if dtype.hasobject or length != int(np.prod(shape, dtype=object)) * dtype.itemsize:
-            raise ValueError(f"{info.filename} declares {dtype}{list(shape)} and contains {length} bytes")
-    with open_entry(file, info) as entry:
-        return npy.read_array(entry, allow_pickle=False)
-
-
 NPZ = Format(
     label=".npz file",
     recognise=lambda path: has_entry(path, ".npy"),
     read=read_npz,
+    options=("obs_keys", "action_keys", "episode_key", "action_kind"),
     write=write_npz,
     suffixes=(".npz",),
 )

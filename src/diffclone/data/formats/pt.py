@@ -8,7 +8,6 @@ from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.formats.contents import Array
 from diffclone.data.formats.format import Format
 from diffclone.data.formats.memory import MemoryBudget
-from diffclone.data.formats.npz import require_keys
 from diffclone.data.formats.zips import has_entry
 from diffclone.errors import InvalidData
 
@@ -27,7 +26,9 @@ def read_pt(path: Path) -> Demonstrations:
     arrays = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(arrays, dict):
         raise InvalidData(f"{path} contains a {type(arrays).__name__}; a dict of tensors was expected.")
-    require_keys(path, arrays, KEYS)
+    if missing := [key for key in KEYS if key not in arrays]:
+        has = ", ".join(map(str, arrays)) or "nothing"
+        raise InvalidData(f"{path} lacks {', '.join(missing)}; it has {has}. Expected: {', '.join(KEYS)}.")
     obs, act, done = (_to_array(key, torch.as_tensor(arrays[key]), MemoryBudget.from_path(path)) for key in KEYS)
     return Demonstrations.from_arrays(obs, act, done=done, meta={"source": path.name})
 

@@ -21,12 +21,14 @@ from diffclone.data.formats.hdf5 import (
 )
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import observation_parts, order_keys, parse_meta
+from diffclone.data.formats.options import ReadOptions
 from diffclone.errors import InvalidData
 from diffclone.files import create_path
 
 
-def read_robomimic(path: Path, mask: str | None = None) -> Demonstrations:
-    """Read the low-dimensional observations of all episodes, or of those that `mask/<mask>` lists."""
+def read_robomimic(path: Path, options: ReadOptions) -> Demonstrations:
+    """Read the low-dimensional observations of all episodes, or of those that `mask/<filter_key>` lists."""
+    mask = options.filter_key
     budget = MemoryBudget.from_path(path)
     episodes: list[Episode] = []
     left_out: dict[str, Any] = {}
@@ -50,7 +52,7 @@ def read_robomimic(path: Path, mask: str | None = None) -> Demonstrations:
             obs = {key: read_numbers(stored[key], budget) for key in order_keys(stored.keys() - set(others), meta)}
             episodes.append((obs, read_numbers(get_dataset(demo, "actions", path), budget)))
     joined = join_episodes(path, episodes)
-    return FileContents("robomimic HDF5", *joined, meta, left_out).to_demonstrations(path)
+    return FileContents("robomimic HDF5", *joined, meta, left_out).to_demonstrations(path, options)
 
 
 def write_robomimic(demos: Demonstrations, name: str) -> None:
@@ -109,7 +111,7 @@ ROBOMIMIC = Format(
     label="robomimic HDF5 file",
     recognise=lambda path: "data" in list_root(path),
     read=read_robomimic,
-    read_subset=read_robomimic,
+    options=("filter_key", "action_kind"),
     write=write_robomimic,
     suffixes=SUFFIXES,
 )

@@ -18,6 +18,7 @@ from diffclone.data.formats.contents import Array, FileContents, import_optional
 from diffclone.data.formats.format import Format
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import parse_meta
+from diffclone.data.formats.options import ReadOptions
 from diffclone.data.formats.zips import has_entry, open_entry
 from diffclone.errors import InvalidData
 
@@ -71,7 +72,7 @@ class BufferFiles:
         return next(f"{array}/{file}" for file in METADATA if f"{array}/{file}" in self.names)
 
 
-def read_zarr(path: Path) -> Demonstrations:
+def read_zarr(path: Path, options: ReadOptions) -> Demonstrations:
     """Read state, actions and episode ends. Other arrays, such as images, are left out."""
     with closing(BufferFiles(path)) as files:
         described = (name.split("/") for name in files.names if name.endswith(METADATA))
@@ -89,7 +90,7 @@ def read_zarr(path: Path) -> Demonstrations:
     contents = FileContents(
         "zarr replay buffer", {state: obs}, act, ends.astype(np.int64), {"source": path.name}, left_out
     )
-    return contents.to_demonstrations(path)
+    return contents.to_demonstrations(path, options)
 
 
 def _read_array(files: BufferFiles, name: str) -> Array:
@@ -149,5 +150,6 @@ ZARR = Format(
     label="zarr replay buffer",
     recognise=lambda path: (path / "meta" / "episode_ends").is_dir() or has_entry(path, *METADATA),
     read=read_zarr,
+    options=("action_kind",),
     suffixes=(".zarr", ".zarr.zip"),
 )

@@ -1,0 +1,148 @@
+"""Demonstrations from arrays with names: of all steps one after the other, or of the shape (episodes, steps, size)."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diffclone.data.demonstrations import Demonstrations
+from diffclone.data.formats.contents import FileContents, check_action_kind, format_shape, is_image
+from diffclone.data.formats.names import (
+    ACTIONS,
+    ENDS,
+    FLAGS,
+    LENGTHS,
+    OBSERVATIONS,
+    TIME_LIMITS,
+    check_names,
+    choose_keys,
+    find_ends,
+)
+from diffclone.data.formats.options import ReadOptions
+from diffclone.data.formats.rows import AnyRows, Array, Arrays, Rows, fill_matrix, read_all, read_blocks
+from diffclone.data.matrices import check_shape
+from diffclone.errors import InvalidData
+
+MASKS = ("mask", "masks", "valid")
+"""Names of arrays (episodes, steps) that mark the steps that are not padding."""
+
+
+def demonstrations_from_arrays(
+    source: Path, label: str, arrays: Arrays, meta: Mapping[str, Any], options: ReadOptions
+) -> Demonstrations:
+    """Choose observations, actions and ends of episodes by their names, and read them."""
+    check_names(source, arrays, options)
+    obs = {key: arrays[key] for key in choose_keys(source, arrays, OBSERVATIONS, options, "obs_keys")}
+    act = {key: arrays[key] for key in choose_keys(source, arrays, ACTIONS, options, "action_keys")}
+    if [*obs, *act] == ["obs", "act"] and ENDS in arrays and options.episode_key is None:
+        return _read_own(source, arrays, meta, options)
+    meta = meta or {"source": source.name}
+    if all(values.ndim == 3 for values in act.values()):
+        return _read_episodes(source, label, obs, act, arrays, meta, options)
+    steps = len(next(iter(act.values()))) if all(values.ndim for values in act.values()) else 0
+    images = {key: values.shape[1:] for key, values in obs.items() if is_image(values.shape, values.dtype)}
+    numbers = {key: values for key, values in obs.items() if key not in images}
+    ends = find_ends(source, arrays, steps, options)
+    return FileContents(label, numbers, act, ends, meta, images).to_demonstrations(source, options)
+
+
+def _read_own(source: Path, arrays: Arrays, meta: Mapping[str, Any], options: ReadOptions) -> Demonstrations:
+    """Read a file of diffclone: its metadata stays as it is."""
+    for name in ("obs", "act"):
+        check_shape(name, arrays[name].shape, arrays[name].dtype)
+    if arrays["act"].shape[1] == 1:
+        check_action_kind(source, arrays["act"].dtype, options)
+    obs, act = (fill_matrix(source, name, {name: arrays[name]}) for name in ("obs", "act"))
+    return Demonstrations(obs, act, find_ends(source, arrays, len(act), options), dict(meta))
+
+
+def _read_episodes(
+    source: Path,
+    label: str,
+    obs: Mapping[str, AnyRows],
+    act: Mapping[str, AnyRows],
+    arrays: Arrays,
+    meta: Mapping[str, Any],
+    options: ReadOptions,
+) -> Demonstrations:
+    """Read arrays of the shape (episodes, steps, size), where shorter episodes are padded."""
+    episodes, steps = next(iter(act.values())).shape[:2]
+    for key, values in {**obs, **act}.items():
+        # One observation more than actions: the last one belongs to no step.
+        if values.ndim < 3 or values.shape[:2] not in [(episodes, steps), (episodes, steps + (key in obs))]:
+            raise InvalidData(
+                f"{source}: {key} has the shape {format_shape(values.shape)} where actions have "
+                f"{format_shape((episodes, steps))} episodes and steps. Both must be (episodes, steps, size)."
+            )
+    if options.episode_key is not None:
+        raise InvalidData(f"{source} has arrays of the shape (episodes, steps, size): remove --episode-key.")
+    lengths = _find_lengths(source, arrays, episodes, steps)
+    known = lengths is not None
+    lengths = np.full(episodes, steps) if lengths is None else lengths
+    contents = FileContents(
+        label,
+        {key: _drop_padding(values, lengths) for key, values in obs.items()},
+        {key: _drop_padding(values, lengths) for key, values in act.items()},
+        np.cumsum(lengths, dtype=np.int64),
+        meta,
+    )
+    demos = contents.to_demonstrations(source, options)
+    last = demos.episode_ends - 1
+    padded = int((~demos.obs[last].any(1) & ~demos.act[last].any(1)).sum())
+    if padded and not known:
+        raise InvalidData(
+            f"{source}: {padded} of {episodes} episodes end in steps that are all zeros, which are probably padding. "
+            f"Add an array {LENGTHS[0]} with the number of steps of each episode."
+        )
+    return demos
+
+
+def _find_lengths(source: Path, arrays: Arrays, episodes: int, steps: int) -> npt.NDArray[np.int64] | None:
+    """Return the lengths of episodes from lengths, a mask, or flags; None if there are none of them."""
+    names = [name for name in (*LENGTHS, *MASKS, *FLAGS, *TIME_LIMITS) if name in arrays]
+    if not names:
+        return None
+    if names[0] in LENGTHS:
+        lengths = read_all(arrays[names[0]]).reshape(-1)
+    else:
+        flags = [name for name in names if name not in MASKS]
+        used = flags if names[0] not in MASKS else names[:1]
+        marks = np.zeros((episodes, steps), dtype=bool)
+        for name in used:
+            values = read_all(arrays[name])
+            if values.shape[:2] != (episodes, steps) or values.size != marks.size:
+                raise InvalidData(
+                    f"{source}: {name} has the shape {format_shape(values.shape)}; expected "
+                    f"{format_shape((episodes, steps))} as for the actions."
+                )
+            marks |= values.reshape(marks.shape).astype(bool)
+        if names[0] in MASKS:
+            lengths = marks.sum(1)
+            if (marks != (np.arange(steps) < lengths[:, None])).any():
+                raise InvalidData(f"{source}: {names[0]} has gaps; the steps of an episode must come first.")
+        else:
+            lengths = np.where(marks.any(1), marks.argmax(1) + 1, steps)
+    if (
+        lengths.dtype.kind not in "iu"
+        or lengths.shape != (episodes,)
+        or not ((lengths >= 1) & (lengths <= steps)).all()
+    ):
+        raise InvalidData(
+            f"{source}: {names[0]} must give each of the {episodes} episodes 1 to {steps} steps; it gives "
+            f"{lengths.dtype} {format_shape(lengths.shape)} from {lengths.min():g} to {lengths.max():g}."
+        )
+    return lengths.astype(np.int64)
+
+
+def _drop_padding(values: AnyRows, lengths: npt.NDArray[np.int64]) -> Rows:
+    """Return (episodes, steps, …) as rows of steps, without padding."""
+
+    def blocks() -> Iterator[Array]:
+        start = 0
+        for block in read_blocks(values):
+            yield block[np.arange(block.shape[1]) < lengths[start : start + len(block), None]]
+            start += len(block)
+
+    return Rows((int(lengths.sum()), *values.shape[2:]), values.dtype, blocks)

@@ -1,0 +1,62 @@
+"""Conversion of arrays to the matrices (steps, size) of demonstrations, without more memory than the result."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from diffclone.errors import InvalidData
+from diffclone.shapes import Seen
+
+BLOCK = 4_000_000
+"""Numbers that are processed at once."""
+
+
+def to_matrix(name: str, values: npt.ArrayLike) -> Seen:
+    """Return a copy of anything array-like as (steps, size): bytes stay bytes, other numbers become float32."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InvalidData(f"{name} must be (steps, size); its rows differ in length.") from None
+    check_shape(name, array.shape, array.dtype)
+    with np.errstate(over="ignore"):
+        array = np.array(array, dtype=np.uint8 if array.dtype == np.uint8 else np.float32, order="C")
+    check_finite(name, array)
+    return array
+
+
+def check_shape(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raise `InvalidData` if an array is not a matrix of numbers."""
+    if dtype.kind not in "fiu":
+        raise InvalidData(f"{name} must contain numbers; it contains {dtype}.")
+    if name == "act" and len(shape) == 1:
+        raise InvalidData(
+            f"act must be (steps, action size); its shape is {shape}. "
+            "Use act[:, None] for one continuous action per step; discrete actions are not supported."
+        )
+    if len(shape) != 2:
+        raise InvalidData(f"{name} must be (steps, size); its shape is {shape}.")
+
+
+def check_finite(name: str, array: Seen) -> None:
+    """Raise `InvalidData` if a matrix contains NaN or infinite values."""
+    if array.dtype == np.uint8 or all(np.isfinite(array[rows]).all() for rows in row_blocks(array)):
+        return
+    count, first = 0, (0, 0)
+    for rows in row_blocks(array):
+        wrong = ~np.isfinite(array[rows])
+        if not count and wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            first = (rows.start + int(row), int(column))
+        count += int(wrong.sum())
+    raise InvalidData(
+        f"{name} contains {count} NaN or infinite value{'s' * (count > 1)}, first in row {first[0]}, column "
+        f"{first[1]}. Remove or correct those steps."
+    )
+
+
+def row_blocks(array: npt.NDArray[np.generic]) -> Iterator[slice]:
+    """Return slices that cover the rows of an array, of about `BLOCK` numbers each."""
+    rows = max(1, BLOCK * max(1, len(array)) // max(1, array.size))
+    return (slice(start, min(start + rows, len(array))) for start in range(0, len(array), rows))
