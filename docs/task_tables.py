@@ -8,7 +8,7 @@ from diffclone.experiments import PRESETS, paper
 from diffclone.experiments.task_settings import TASK_SETTINGS, WITH_HEADROOM, headroom
 from diffclone.records import Record
 from diffclone.settings import to_dict
-from diffclone.tasks import TASKS
+from diffclone.tasks import BUNDLED, TASKS
 from diffclone.tasks.experts import EXPERT_RECORDS
 
 RECORDS = Path(__file__).parent / "records"
@@ -30,7 +30,7 @@ def experts_table() -> str:
         "|---|---|---|---|---|---|",
     ]
     records = {record.results["task"]: record.results for record in expert_records()}
-    for task in TASKS.values():
+    for task in BUNDLED:
         demos, printed = task.demonstrations(), paper()["experts"].get(task.name)
         lines.append(
             f"| {task.name} | {task.metric} | {demos.num_episodes} episodes, {demos.num_steps:,} steps, "
@@ -120,7 +120,7 @@ def policies_table(*, starts: str, task: str | None = None, plain: bool = False)
         "|---|---|---|---|---|---|---|",
     ]
     experts = {record.results["task"]: record.results for record in expert_records()}
-    bundled = {known.demonstrations().fingerprint for known in TASKS.values()}
+    bundled = {known.demonstrations().fingerprint for known in BUNDLED}
     made = [json.loads(line) for line in (RECORDS / "collected.jsonl").read_text(encoding="utf-8").splitlines()]
     collected = {entry["fingerprint"]: f"`{entry['command'].partition('--options ')[2]}`" for entry in made}
     for record in Record.read_all(RECORDS / "tasks.jsonl"):

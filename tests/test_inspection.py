@@ -20,7 +20,7 @@ from diffclone.guides import DiffusionGuide
 from diffclone.methods import BC, DBC
 from diffclone.model import Training
 from diffclone.nn import Network
-from diffclone.tasks import TASKS
+from diffclone.tasks import BUNDLED, TASKS, Task
 from diffclone.training.runs import train_run
 
 Episode = tuple[npt.NDArray[Any], npt.NDArray[Any]]
@@ -229,9 +229,9 @@ def test_good_demonstrations_have_no_findings() -> None:
     assert find_problems(images()) == []
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_bundled_demonstrations_have_notes_only(task: str) -> None:
-    findings = find_problems(TASKS[task].demonstrations())
+@pytest.mark.parametrize("task", BUNDLED, ids=lambda task: task.name)
+def test_bundled_demonstrations_have_notes_only(task: Task) -> None:
+    findings = find_problems(task.demonstrations())
     assert {finding.severity for finding in findings} <= {"note"}, findings
 
 

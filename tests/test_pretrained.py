@@ -11,13 +11,13 @@ from diffclone.deploy.pretrained import FOLDER, pretrained_names
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import PRESETS
 from diffclone.settings import to_dict
-from diffclone.tasks import TASKS
+from diffclone.tasks import BUNDLED, TASKS
 
 MAX_BYTES = 8 * 2**20
 
 
 def test_every_task_has_a_small_pretrained_policy() -> None:
-    assert {name.split("/")[0] for name in pretrained_names()} == set(TASKS)
+    assert {name.split("/")[0] for name in pretrained_names()} == {task.name for task in BUNDLED}
     assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < MAX_BYTES
 
 

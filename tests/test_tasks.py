@@ -21,7 +21,7 @@ from diffclone import Demonstrations
 from diffclone.errors import InvalidSettings, MissingPackage
 from diffclone.evaluation import evaluate_expert
 from diffclone.records import Record
-from diffclone.tasks import TASKS, Task, register_with_gymnasium
+from diffclone.tasks import BUNDLED, TASKS, Task, register_with_gymnasium
 from diffclone.tasks.batch import START_SEEDS, BatchEnv, Doubles, Outcome, Rows
 from diffclone.tasks.environment import TaskEnv
 from diffclone.tasks.experts import EXPERT_RECORDS
@@ -30,7 +30,7 @@ from diffclone.testing.tasks import CHECKS, check_task
 ASSETS = Path(str(importlib.resources.files("diffclone.assets")))
 ONE: Rows = np.zeros(1, dtype=np.int64)
 
-every_task = pytest.mark.parametrize("task", [pytest.param(task, id=name) for name, task in TASKS.items()])
+every_task = pytest.mark.parametrize("task", [pytest.param(task, id=task.name) for task in BUNDLED])
 
 
 # The contract.
@@ -274,7 +274,7 @@ def test_assets_match_their_checksums() -> None:
 
 def test_no_bundled_file_is_missing() -> None:
     trained = ("hand-rotate", "cheetah", "walker", "ant-reach")
-    wanted = {f"{name}.npz" for name in TASKS} | {f"experts/{name}.safetensors" for name in trained}
+    wanted = {f"{task.name}.npz" for task in BUNDLED} | {f"experts/{name}.safetensors" for name in trained}
     missing = sorted(name for name in wanted | {"experts.jsonl"} if not (ASSETS / name).exists())
     assert missing == []
 
@@ -292,7 +292,7 @@ def test_a_wrong_option_of_an_expert_is_one_line(task: Task) -> None:
 
 def test_every_expert_has_one_record() -> None:
     records = Record.read_all(EXPERT_RECORDS)
-    assert sorted(record.results["task"] for record in records) == sorted(TASKS)
+    assert sorted(record.results["task"] for record in records) == sorted(task.name for task in BUNDLED)
     assert all(record.kind == "expert" and not record.quick for record in records)
     assert all(record.results["episodes"] >= 100 for record in records)
 

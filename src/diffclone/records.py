@@ -15,7 +15,7 @@ from diffclone.files import append_line, read_lines
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that can change a number."""
     found = {"python": platform.python_version()}
-    for package in ("diffclone", "torch", "numpy", "mujoco", "gymnasium"):
+    for package in ("diffclone", "torch", "numpy", "mujoco", "gymnasium", "metaworld", "ogbench"):
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from diffclone.cli.console import bars
 from diffclone.data import Demonstrations
 from diffclone.data.formats import ReadOptions, has_format_prefix
 from diffclone.data.formats.options import NO_OPTIONS, parse_bounds, to_flag
@@ -16,9 +17,10 @@ from diffclone.errors import InvalidSettings
 from diffclone.files import home_folder
 from diffclone.policy import Policy
 from diffclone.tasks import TASKS
+from diffclone.tasks.collected import collect_once
 from diffclone.tasks.options import parse_options
 
-DATA_HELP = """Name of a task, for its bundled demonstrations; or your own demonstrations: .npz, .pt, robomimic or D4RL
+DATA_HELP = """Name of a task, for its demonstrations; or your own demonstrations: .npz, .pt, robomimic or D4RL
 .hdf5, .zarr, minari:ID, lerobot:FOLDER."""
 DEVICE_HELP = "Device to use: cpu, cuda, cuda:1, mps, or auto for a CUDA GPU if there is one."
 
@@ -70,6 +72,9 @@ def find_demonstrations(
     if data in TASKS:
         if unused := [to_flag(name) for name in options.given if name != "action_bounds"]:
             raise InvalidSettings(f"{', '.join(unused)}: for files of your own; {data} is a task with bundled data.")
+        if TASKS[data].collected_on_first_use:
+            with bars() as show:
+                collect_once(TASKS[data], lambda done, total: show.update(f"collecting {data}", done, total))
         return data, options.apply_bounds(TASKS[data].demonstrations())
     if not Path(data).exists() and not Path(data).suffix and not has_format_prefix(data):
         TASKS[data]  # raises an error that names the nearest task

@@ -1,5 +1,6 @@
 """The `tasks` command."""
 
+import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +12,14 @@ from diffclone.records import Record
 from diffclone.reports.numbers import MISSING, percent
 from diffclone.tasks import TASKS, Task
 from diffclone.tasks.experts import EXPERT_RECORDS
+from diffclone.tasks.external import INSTALL
 
 
 @dataclass(frozen=True)
 class Tasks:
     """List the tasks: sizes, horizon, metric, demonstrations, and the scores of the expert and the paper's expert.
 
-    A second table has the settings in which the expert is well above BC.
+    A second table has tasks of other packages, a third the settings in which the expert is well above BC.
     """
 
     json: bool = False
@@ -37,6 +39,7 @@ class Tasks:
                 "expert": expert_score(task, results.get(task.name)),
                 "paper's expert": printed_expert(task.name),
                 "id": task.gymnasium_id,
+                "package": task.package,
                 "about": task.summary,
                 "settings": [describe_setting(setting) for setting in WITH_HEADROOM if setting.task == task.name],
             }
@@ -45,10 +48,16 @@ class Tasks:
         if self.json:
             print_json(rows)
             return
-        columns = [name for name in rows[0] if name not in ("id", "about", "settings")]
-        print_table("Tasks", columns, [[str(row[name]) for name in columns] for row in rows])
-        for row in rows:
-            print_message(f"{row['task']} ({row['id']}): {row['about']}")
+        hidden = {"id", "package", "about", "settings"}
+        for title, external in (("Tasks", False), ("Tasks of other packages", True)):
+            shown = [row for row in rows if (row["package"] is not None) == external]
+            columns = [name for name in rows[0] if name not in hidden and not (external and name == "paper's expert")]
+            print_table(title, columns, [[str(row[name]) for name in columns] for row in shown])
+            for row in shown:
+                print_message(f"{row['task']} ({row['id'] or row['package']}): {row['about']}")
+        needed = sorted({str(row["package"]) for row in rows if row["package"] is not None})
+        if missing := [package for package in needed if importlib.util.find_spec(package) is None]:
+            print_message(f"Not installed: {', '.join(missing)}. {INSTALL}")
         settings = [describe_setting(setting) for setting in WITH_HEADROOM]
         names = ("setting", "task", "demonstrations", "options", "about")
         print_table("Settings with headroom", names, [[setting[name] for name in names] for setting in settings])
@@ -68,7 +77,9 @@ def describe_setting(setting: TaskSetting) -> dict[str, str]:
 
 
 def count_demonstrations(task: Task) -> str:
-    """Return the numbers of episodes and steps; the tasks of other packages may have no demonstrations."""
+    """Return the numbers of episodes and steps; registered tasks may have no demonstrations."""
+    if task.collected_on_first_use:
+        return f"{task.episodes} episodes, collected on first use"
     try:
         demos = task.demonstrations()
     except InvalidSettings:

@@ -1,4 +1,4 @@
-"""The paper's tasks. Each is one file; MuJoCo is imported when a task's environments are made."""
+"""The paper's tasks, one file each, and tasks of other packages. MuJoCo is imported when environments are made."""
 
 import importlib.util
 from collections.abc import Iterable
@@ -10,13 +10,17 @@ from diffclone.tasks.cheetah import CHEETAH
 from diffclone.tasks.fetch_pick import FETCH_PICK
 from diffclone.tasks.hand_rotate import HAND_ROTATE
 from diffclone.tasks.maze import MAZE
+from diffclone.tasks.metaworld import METAWORLD
+from diffclone.tasks.ogbench import OGBENCH
 from diffclone.tasks.spiral import SPIRAL
 from diffclone.tasks.task import Task
 from diffclone.tasks.walker import WALKER
 
 BUNDLED = (MAZE, FETCH_PICK, HAND_ROTATE, CHEETAH, WALKER, ANT_REACH, CAR_RACING, SPIRAL)
+EXTERNAL = (*METAWORLD, *OGBENCH)
+"""Tasks of other packages (`pip install 'diffclone[external]'`). Their demonstrations are collected on first use."""
 TASKS: Registry[Task] = Registry(
-    "task", {task.name: task for task in BUNDLED}, group="diffclone.tasks", instance_of=Task
+    "task", {task.name: task for task in (*BUNDLED, *EXTERNAL)}, group="diffclone.tasks", instance_of=Task
 )
 
 
@@ -34,4 +38,4 @@ def register_with_gymnasium(tasks: Iterable[Task]) -> None:
 
 register_with_gymnasium(BUNDLED)
 
-__all__ = ["BUNDLED", "TASKS", "Task", "register_with_gymnasium"]
+__all__ = ["BUNDLED", "EXTERNAL", "TASKS", "Task", "register_with_gymnasium"]

@@ -23,8 +23,6 @@ constants make a lap take about as many actions as the paper's, 365.
 """
 
 import math
-import os
-import sys
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -34,7 +32,7 @@ import numpy.typing as npt
 from diffclone.errors import InvalidSettings
 from diffclone.tasks.batch import BatchEnv, Doubles, Image, Outcome, Rows
 from diffclone.tasks.experts import Expert
-from diffclone.tasks.processes import Processes
+from diffclone.tasks.processes import Processes, default_processes
 from diffclone.tasks.task import Task
 
 
@@ -98,11 +96,6 @@ class CarRacingBatch(BatchEnv):
         """End the processes and delete the races."""
         self.pool.close()
         self.races.by_row.clear()
-
-
-def default_processes(count: int) -> int:
-    """Return one process per eight rows, at most one per core; a single one where processes are not forked."""
-    return max(1, min(count // 8, len(os.sched_getaffinity(0)))) if sys.platform == "linux" else 1
 
 
 TOP_SPEED, SIDE, BRAKE = 78.0, 200.0, 90.0

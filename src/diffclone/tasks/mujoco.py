@@ -125,7 +125,7 @@ class Simulation:
         view.lookat[:] = camera.lookat if camera.follow is None else data.body(camera.follow).xpos
         view.distance, view.azimuth, view.elevation = camera.distance, camera.azimuth, camera.elevation
         if self._renderer is None:
-            self._renderer = self._make_renderer()
+            self._renderer = make_renderer(self.model)
         self._renderer.update_scene(data, view)
         return self._renderer.render()
 
@@ -141,14 +141,17 @@ class Simulation:
         kind = self._mujoco.mjtState.mjSTATE_FULLPHYSICS
         self._mujoco.mj_setState(self.model, data, self.states[row], kind)
 
-    def _make_renderer(self) -> Any:
-        context = getattr(self._mujoco, "GLContext", None)
-        if context is None or (has_no_display() and context.__module__.startswith("mujoco.glfw")):
-            raise rendering_error("no display")  # GLFW ends the whole process if it cannot open a window
-        try:
-            return self._mujoco.Renderer(self.model, IMAGE_HEIGHT, IMAGE_WIDTH)
-        except Exception as error:
-            raise rendering_error(type(error).__name__) from None
+
+def make_renderer(model: Any) -> Any:
+    """Return MuJoCo's renderer of a model, or raise `CannotRender`."""
+    mujoco = load_mujoco()
+    context = getattr(mujoco, "GLContext", None)
+    if context is None or (has_no_display() and context.__module__.startswith("mujoco.glfw")):
+        raise rendering_error("no display")  # GLFW ends the whole process if it cannot open a window
+    try:
+        return mujoco.Renderer(model, IMAGE_HEIGHT, IMAGE_WIDTH)
+    except Exception as error:
+        raise rendering_error(type(error).__name__) from None
 
 
 class MujocoBatch(BatchEnv):

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import sys
 from multiprocessing.connection import Connection
 from typing import Any, final
 
@@ -13,6 +14,11 @@ from diffclone.tasks.batch import Rows
 
 POLL_SECONDS = 5.0
 """An idle process checks this often whether its parent still exists."""
+
+
+def default_processes(count: int) -> int:
+    """Return one process per eight rows, at most one per core; a single one where processes are not forked."""
+    return max(1, min(count // 8, len(os.sched_getaffinity(0)))) if sys.platform == "linux" else 1
 
 
 @final

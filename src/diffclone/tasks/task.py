@@ -56,8 +56,16 @@ class Task:
     """File of the demonstrations (.npz); by default the one bundled for a task of this name."""
     gymnasium_id: str | None = None
     """Id for `gymnasium.make`, e.g. "diffclone/Maze-v0"; None: not registered with Gymnasium."""
+    package: str | None = None
+    """Package with the environment and the expert, if it is not one of those in the extra `tasks`. Demonstrations are
+    then not bundled, but collected with the expert on first use (`tasks/collected.py`)."""
     environments_per_member: int | None = None
     """Number of environments per policy member that an evaluation steps together; None: one for each episode."""
+
+    @property
+    def collected_on_first_use(self) -> bool:
+        """Whether demonstrations are collected with the expert when they are first needed, which takes minutes."""
+        return self.package is not None and self.data is None
 
     def make(self, count: int, **options: Any) -> BatchEnv:
         """Make `count` environments that are stepped together."""
@@ -83,9 +91,13 @@ class Task:
         return self.make_expert(**check_options(f"the expert of {self.name!r}", self.make_expert, options))
 
     def demonstrations(self) -> "diffclone.data.demonstrations.Demonstrations":
-        """Read the task's demonstrations."""
+        """Read the task's demonstrations. Those of a task of another package are collected on first use."""
         from diffclone.data import Demonstrations
 
+        if self.collected_on_first_use:
+            from diffclone.tasks.collected import collect_once
+
+            return Demonstrations.load(collect_once(self))
         path = self.data or Path(str(resources.files("diffclone.assets") / f"{self.name}.npz"))
         if not path.exists():
             raise InvalidSettings(f"the task {self.name!r} has no demonstrations ({path} does not exist).")
