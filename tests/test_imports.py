@@ -16,7 +16,7 @@ MODULES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = [
     ["assets", "errors", "files", "registry", "records", "rng", "settings", "shapes", "statistics"],
-    ["deploy.card", "deploy.runtime"],
+    ["deploy.card", "deploy.memory", "deploy.runtime"],
     ["nn", "data"],
     ["model", "nn.energy", "nn.encoder", "tasks"],
     ["guides"],

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from diffclone.deploy.memory import Memory, advance
 from diffclone.errors import InvalidSettings, MissingPackage
 from diffclone.policy import Policy
 from diffclone.records import Record
@@ -141,10 +142,10 @@ def evaluate(
     env = known.make(len(active), **options)
     try:
         reset(active)
-        call = 0
+        call, memory = 0, Memory.blank(policy.chunks, len(active), policy.dims.obs, policy.dims.act)
         while len(active):
             obs = env.observe(active)
-            act = _act(policy, member[active], obs, call)
+            act, memory = _act(policy, member[active], obs, call, memory)
             on_step(member[active] * (total if fixed else columns) + episode[active], obs, act)
             result = env.step(active, act)
             call += 1
@@ -166,6 +167,7 @@ def evaluate(
             if len(restart):
                 reset(restart)
             if over.any():
+                memory = memory.forget(over).take(keep)
                 progress(int(np.minimum(finished, total).sum()), members * total)
     finally:
         env.close()
@@ -200,14 +202,24 @@ def is_environment_id(name: str) -> bool:
     return name in gymnasium.registry
 
 
-def _act(policy: Policy, member: Rows, obs: Doubles, call: int) -> npt.NDArray[Any]:
-    """Call the policy once for all members, with the rows padded to (members, largest number of rows per member)."""
-    counts = np.bincount(member, minlength=len(policy))
-    place = np.arange(len(member)) - np.repeat(np.cumsum(counts) - counts, counts)
-    padded = np.zeros((len(policy), counts.max(), obs.shape[1]), dtype=np.float32)
-    padded[member, place] = obs
-    act = policy.act(torch.from_numpy(padded).to(policy.device, policy.normaliser.obs_mean.dtype), call)
-    return act.cpu().numpy()[member, place]
+def _act(policy: Policy, member: Rows, obs: Doubles, call: int, memory: Memory) -> tuple[npt.NDArray[Any], Memory]:
+    """Return one action per row, and the memory of the rows after it.
+
+    The policy is called once for all members, with the rows padded to (members, largest number of rows per member).
+    """
+
+    def plan(windows: npt.NDArray[Any], rows: Rows) -> npt.NDArray[Any]:
+        own = member[rows]
+        counts = np.bincount(own, minlength=len(policy))
+        place = np.arange(len(own)) - np.repeat(np.cumsum(counts) - counts, counts)
+        padded = np.zeros((len(policy), counts.max(), windows[0].size), dtype=np.float32)
+        padded[own, place] = windows.reshape(len(own), -1)
+        act = policy.act(torch.from_numpy(padded).to(policy.device, policy.normaliser.obs_mean.dtype), call)
+        return act.cpu().numpy()[own, place].reshape(len(own), policy.chunks.horizon, -1)
+
+    if not policy.chunks.has_memory:
+        return plan(obs[:, None], np.arange(len(obs)))[:, 0], memory
+    return advance(policy.chunks, plan, obs, memory)
 
 
 def evaluate_expert(

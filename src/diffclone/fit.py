@@ -21,6 +21,7 @@ from diffclone.training.checkpoint import GuideCache
 from diffclone.training.guide import TrainedGuide
 from diffclone.training.loop import Trained, run_reporting
 from diffclone.training.session import Session, describe_data, normalise_demonstrations, prepare_session
+from diffclone.training.windows import check_windows
 
 OnProgress = Callable[[Progress], None]
 
@@ -133,7 +134,7 @@ def fit_with_options(
 ) -> Fitted:
     """Train a method with exactly these settings; also return the weights of the parts and the time taken."""
     begun = time.monotonic()
-    check_options(method, options)
+    check_options(method, options, demos)
     normaliser, session = open_session(method, demos, options)
     device, stack = session.device, Stack.of(method, options.seeds, options.vary)
     trained = run_reporting(train(method, stack, session), progress)
@@ -148,7 +149,9 @@ def fit_with_options(
         stack.members,
         None if bounds is None else (torch.tensor(bounds[0]).to(device), torch.tensor(bounds[1]).to(device)),
         describe_data(demos),
-        guide=TrainedGuide(method, normaliser, lambda: trained.parts) if "guide" in trained.parts else None,
+        guide=TrainedGuide(method, normaliser.windows(method.chunks), lambda: trained.parts)
+        if "guide" in trained.parts
+        else None,
         diverged=diverged,
     )
     snapshots = {
@@ -164,9 +167,10 @@ def find_diverged(net: nn.Module) -> list[int]:
     return [m for m, good in enumerate(finite.tolist()) if not good]
 
 
-def check_options(method: Method[Any], options: FitOptions) -> None:
-    """Refuse settings and options that cannot be trained with."""
+def check_options(method: Method[Any], options: FitOptions, demos: Demonstrations) -> None:
+    """Refuse settings and options that cannot be trained with on these demonstrations."""
     check_sizes(method)
+    check_windows(method.chunks, demos)
     Stack.of(method, options.seeds, options.vary)
     choose_device(options.device)
     last = method.training.updates
@@ -186,7 +190,8 @@ def check_options(method: Method[Any], options: FitOptions) -> None:
 def open_session(method: Method[Any], demos: Demonstrations, options: FitOptions) -> tuple[Normaliser, Session]:
     """Return the normaliser of the demonstrations, and the data, the device and the files that training uses."""
     device, held_out, precision = choose_device(options.device), options.held_out, options.precision
-    normaliser, session = prepare_session(demos, method.normalisation, device, options.dtype)
+    chunks, dtype = method.chunks, options.dtype
+    normaliser, session = prepare_session(demos, method.normalisation, device, dtype, chunks)
     vary = Stack.of(method, options.seeds, options.vary).vary
     identity = {"method": to_dict(method), "vary": {name: list(values) for name, values in vary.items()}}
     if options.guide_seed is not None:
@@ -198,7 +203,7 @@ def open_session(method: Method[Any], demos: Demonstrations, options: FitOptions
         checkpoints=None if options.checkpoints is None else Path(options.checkpoints),
         cache=None if options.cache is None else GuideCache(Path(options.cache)),
         identity=identity,
-        held_out=None if held_out is None else normalise_demonstrations(held_out, normaliser, device, options.dtype),
+        held_out=None if held_out is None else normalise_demonstrations(held_out, normaliser, device, dtype, chunks),
         checkpoint_seconds=options.checkpoint_seconds,
         precision=precision,
         data_identity={**session.data_identity, **({} if precision == "float32" else {"precision": precision})},

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeAlias, TypeVar, final
 import torch
 from torch import Tensor, nn
 
+from diffclone.deploy.memory import Chunks
 from diffclone.errors import InvalidSettings
 from diffclone.rng import Rng
 from diffclone.settings import added
@@ -82,17 +83,43 @@ class Dims:
         """The box; ±2 standard deviations if there is none."""
         return self.box or ((-2.0,) * self.act, (2.0,) * self.act)
 
+    def windows(self, chunks: Chunks) -> "Dims":
+        """Return the sizes of a call's window of observations and of its chunk of actions, as a model receives them."""
+        low, high = self.box or ((), ())
+        box = None if self.box is None else (low * chunks.horizon, high * chunks.horizon)
+        return Dims(self.obs * chunks.history, self.act * chunks.horizon, box)
+
 
 @final
 @dataclass(frozen=True)
 class Batch:
-    """Normalised pairs, and the policy's actions for them if a part is trained alongside the policy."""
+    """Normalised pairs, and the policy's actions for them if a part is trained alongside the policy.
+
+    If the method has a history or a horizon, `obs` is a window of observations and `act` a chunk of actions, one after
+    the other in the last axis.
+    """
 
     obs: Obs
     act: Act
     imitated: Act | None = None
     held_out: bool = False
     """Whether the loss is only reported, on data that is not trained on. It then has no noise on states."""
+    real: Tensor | None = None
+    """False where a chunk extends beyond the end of its episode, where `act` repeats the last action; None if none
+    does."""
+
+    def mask(self, predicted: Tensor, target: Tensor | None = None) -> Tensor:
+        """Return a prediction with the numbers of the target (`act`) beyond the end of an episode.
+
+        A loss that compares the result with the target is 0 there and has no gradient. Predictions are
+        (…, batch, act), or (…, batch, n, act).
+        """
+        if self.real is None:
+            return predicted
+        real, target = self.real, self.act if target is None else target
+        if predicted.dim() > real.dim():
+            real, target = real[..., None, :], target[..., None, :]
+        return torch.where(real, predicted, target)
 
 
 @final
@@ -220,6 +247,23 @@ class Method(Model[W]):
     """How observations and actions are normalised for all models, the guide included: z-scores of the demonstrations;
     "robust", z-scores with larger scales of observations that hardly vary (`data/robust.py`); or not at all, as the
     released code does for AntReach."""
+    horizon: int = added(1)
+    """Actions that a call returns: a chunk. In training, chunks end with their episode."""
+    execute: int = added(1, acting=True)
+    """Actions of a chunk that are played before the next call."""
+    history: int = added(1)
+    """Observations that a call sees, the current one included. At the start of an episode the first one is repeated."""
+    ensemble: float | None = added(None, acting=True)
+    """If set, a call is made at every step, and the action is the mean of all predictions of it, with weights
+    e^(ensemble · age in steps), 0.01 in ACT. Older predictions weigh more; with a negative number they weigh less."""
+
+    @property
+    def chunks(self) -> Chunks:
+        """The four settings of chunks and history, checked."""
+        chunks = Chunks(self.horizon, self.execute, self.history, self.ensemble)
+        if problem := chunks.problem():
+            raise InvalidSettings(problem)
+        return chunks
 
     @abstractmethod
     def act(self, weights: W, obs: Obs, rng: Rng) -> Act:

@@ -2,8 +2,9 @@
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,12 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from diffclone.data import Normaliser
+from diffclone.deploy import memory
 from diffclone.deploy.card import model_card
 from diffclone.deploy.hub import find_folder, upload
+from diffclone.deploy.memory import Chunks, Memory, Session
 from diffclone.deploy.monitor import CALIBRATION, Monitor, Score
 from diffclone.deploy.policy_config import FORMAT, PolicyConfig
-from diffclone.errors import InvalidData, InvalidFile, InvalidSettings, UnknownMember
-from diffclone.files import create_path, digest, read_tensors, write_atomically, write_json, write_tensors
+from diffclone.errors import InvalidData, InvalidSettings, UnknownMember
+from diffclone.files import create_path, digest, write_atomically, write_json, write_tensors
 from diffclone.model import Dims, Method
 from diffclone.records import versions
 from diffclone.rng import Rng
@@ -55,8 +58,11 @@ class Policy:
     """Members whose weights are not finite."""
     calls: Iterator[int] = field(default_factory=count)
     """Numbers the calls: a method that samples draws new numbers in each call, and the same ones in each program."""
+    chunks: Chunks = field(init=False)
+    """How many observations a call sees, and how many actions it returns."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "chunks", self.method.chunks)
         if self.bounds is None:
             return
         low, high = self.bounds
@@ -70,6 +76,22 @@ class Policy:
     def dims(self) -> Dims:
         """Sizes of observation and action."""
         return Dims(len(self.normaliser.obs_mean), len(self.normaliser.act_mean), self.normaliser.box)
+
+    @property
+    def window_dims(self) -> Dims:
+        """Sizes of what the method receives and returns: a window of observations and a chunk of actions."""
+        return self.dims.windows(self.chunks)
+
+    @cached_property
+    def window_normaliser(self) -> Normaliser:
+        """The normaliser of windows and chunks."""
+        return self.normaliser.windows(self.chunks)
+
+    @cached_property
+    def window_bounds(self) -> tuple[Tensor, Tensor] | None:
+        """The action bounds of a chunk."""
+        horizon = self.chunks.horizon
+        return None if self.bounds is None else (self.bounds[0].repeat(horizon), self.bounds[1].repeat(horizon))
 
     @property
     def device(self) -> torch.device:
@@ -87,7 +109,7 @@ class Policy:
     def choose(self, members: Sequence[int]) -> "Policy":
         """Return a policy with some of the members."""
         matrix = to_matrix(self.net)[list(members)]
-        net = self.method.init(self.dims, Rng([0], dtype=matrix.dtype)["init"]).to(matrix.device)
+        net = self.method.init(self.window_dims, Rng([0], dtype=matrix.dtype)["init"]).to(matrix.device)
         return dataclasses.replace(
             self,
             net=from_matrix(net, matrix),
@@ -107,7 +129,7 @@ class Policy:
             net=copy.deepcopy(self.net).to(device),
             normaliser=normaliser,
             bounds=None if self.bounds is None else (self.bounds[0].to(device), self.bounds[1].to(device)),
-            guide=None if self.guide is None else self.guide.to(normaliser),
+            guide=None if self.guide is None else self.guide.to(normaliser.windows(self.chunks)),
             calls=count(),
         )
 
@@ -121,6 +143,8 @@ class Policy:
             )
         for name, value in settings.items():
             now = getattr(self.method, name)
+            if name == "ensemble" and (value is None or type(value) in (int, float)):
+                continue
             if type(value) is not type(now) and not (type(now) is float and type(value) is int):
                 raise InvalidSettings(f"{name} is {now!r}; {value!r} is not of type {type(now).__name__}.")
             settings[name] = type(now)(value) if type(now) is float else value
@@ -130,8 +154,14 @@ class Policy:
         """Return an action for an observation (size), or a batch of actions for a batch (batch, size).
 
         Several members return one action each, with the member axis first; they also take (members, batch, size).
-        NumPy arrays return NumPy arrays, torch tensors return torch tensors.
+        NumPy arrays return NumPy arrays, torch tensors return torch tensors. A policy with a history or with chunks has
+        a memory and is called through `session` or `predict`.
         """
+        if self.chunks.has_memory:
+            raise InvalidSettings(
+                f"this policy has a memory (history {self.chunks.history}, horizon {self.chunks.horizon}). Use "
+                "policy.session(), which is called like this, or policy.predict(obs, state)."
+            )
         x = (obs if isinstance(obs, Tensor) else torch.tensor(np.asarray(obs))).to(
             self.device, self.normaliser.obs_mean.dtype
         )
@@ -152,14 +182,15 @@ class Policy:
     def act(self, obs: Tensor, call: int) -> Tensor:
         """Map raw observations (members or 1, batch, size) to raw actions (members, batch, size).
 
-        Random numbers depend only on a member's seed, the call and the row: a member acts the same alone.
+        If the policy has a memory, these are windows (…, history · size) and chunks (…, horizon · size). Random numbers
+        depend only on a member's seed, the call and the row: a member acts the same alone.
         """
         seeds = [int(member["seed"]) for member in self.members]
         rng = Rng(seeds, device=self.device, dtype=self.normaliser.obs_mean.dtype, path=f"act {call}")
         with torch.no_grad():
-            normalised = self.normaliser.normalise_obs(obs).expand(len(self), -1, -1)
-            act = self.normaliser.restore_act(self.method.act(self.net, normalised, rng))
-        return act if self.bounds is None else act.clamp(*self.bounds)
+            normalised = self.window_normaliser.normalise_obs(obs).expand(len(self), -1, -1)
+            act = self.window_normaliser.restore_act(self.method.act(self.net, normalised, rng))
+        return act if self.window_bounds is None else act.clamp(*self.window_bounds)
 
     def monitor(self, obs: npt.NDArray[Any], action: npt.NDArray[Any]) -> Score:
         """Return how far the pair is from the demonstrations, for state and action, and whether that is an alarm."""
@@ -170,15 +201,38 @@ class Policy:
     def predict(
         self,
         observation: npt.NDArray[Any],
-        state: None = None,
+        state: Memory | None = None,
         episode_start: npt.NDArray[np.bool_] | None = None,
         deterministic: bool = True,  # noqa: FBT001, FBT002 (Stable-Baselines3's signature)
-    ) -> tuple[npt.NDArray[Any], None]:
-        """Return (action, None), with the signature of Stable-Baselines3, so that its tools can use the policy."""
-        del state, episode_start, deterministic
+    ) -> tuple[npt.NDArray[Any], Memory | None]:
+        """Return (action, state), with the signature of Stable-Baselines3, so that its tools can use the policy.
+
+        The state is None if the policy has no memory. Otherwise pass it to the next call. It is not changed, so calls
+        can be repeated. None begins an episode in every row, `episode_start` in some rows.
+        """
+        del deterministic
         if len(self) != 1:
             raise InvalidData(f"this policy has {len(self)} members; choose one: policy[0].predict(…).")
-        return self(observation), None
+        if not self.chunks.has_memory:
+            return self(observation), None
+        try:
+            sizes = (self.dims.obs, self.dims.act)
+            return memory.predict(self.chunks, self.plan, sizes, observation, state, episode_start)
+        except memory.InvalidInput as error:
+            raise InvalidData(str(error)) from None
+
+    def plan(self, windows: npt.NDArray[Any], rows: Any = None) -> npt.NDArray[Any]:
+        """Map raw windows (rows, history, size) to raw chunks of actions (rows, horizon, size)."""
+        del rows
+        x = torch.tensor(windows).to(self.device, self.normaliser.obs_mean.dtype).flatten(1)
+        act = self.act(x[None], next(self.calls))[0]
+        if not bool(x.isfinite().all()) and not bool(act.isfinite().all()):
+            raise InvalidData("an observation contains NaN or infinity, for which no action is defined.")
+        return act.unflatten(-1, (self.chunks.horizon, -1)).cpu().numpy()
+
+    def session(self) -> Session:
+        """Return the policy with a memory of its own: call it with one observation after the other of an episode."""
+        return Session(self.predict)
 
     def save(self, folder: str | Path, *, half: bool = False) -> None:
         """Write `config.json`, `model.safetensors` and a model card, `README.md`, into a new or empty folder.
@@ -214,48 +268,17 @@ class Policy:
         """Read a folder that `save` wrote."""
         folder = Path(folder)
         config = PolicyConfig.read(folder / "config.json")
-        method: Method[Any] = config.method
-        tensors, _ = read_tensors(folder / "model.safetensors")
-        if (found := digest(folder / "model.safetensors")) != (config.sha256 or found):
-            raise InvalidFile(
-                f"{folder}: model.safetensors has hash {found[:12]}…, config.json says {(config.sha256 or '')[:12]}…: "
-                "the two files belong to different policies, or one was changed. Copy the folder again."
-            )
-        sizes, members = {"obs": config.observation_size, "act": config.action_size}, config.members
-        needs = [("obs", "mean"), ("obs", "std"), ("act", "mean"), ("act", "std"), ("act", "low"), ("act", "high")]
-        wanted = {f"normaliser.{a}_{b}": torch.Size([sizes[a]]) for a, b in needs}
-        if "normaliser.obs_limit" in tensors:  # older files have none
-            wanted["normaliser.obs_limit"] = torch.Size([])
-        if "bounds.low" in tensors or "bounds.high" in tensors:
-            wanted |= {f"bounds.{edge}": torch.Size([sizes["act"]]) for edge in ("low", "high")}
-        _check_shapes(folder, tensors, wanted)
-        prefix = "normaliser."
-        normaliser = Normaliser(**{n.removeprefix(prefix): tensors[n] for n in wanted if n.startswith(prefix)})
-        dtype = normaliser.obs_mean.dtype
-        dims, seeds = Dims(**sizes, box=normaliser.box), [0] * len(members)
-        try:
-            # Tensors on the device "meta" have a shape and no memory: a wrong size is found before anything is made.
-            shapes = method.init(dims, Rng(seeds, dtype=dtype, device="meta")["init"]).state_dict()
-        except (RuntimeError, MemoryError, OverflowError, InvalidSettings) as error:
-            reason = str(error).split("\n")[0] or "out of memory"
-            raise InvalidFile(f"{folder}: the networks of config.json cannot be made ({reason}).") from None
-        wanted |= {f"net.{name}": t.shape for name, t in shapes.items()}
-        _check_shapes(folder, tensors, wanted)
-        if unknown := sorted(set(tensors) - set(wanted)):
-            raise InvalidFile(f"{folder}: model.safetensors has {unknown[0]}, which config.json does not ask for.")
-        net = method.init(dims, Rng([0], dtype=dtype)["init"])  # of one member: initial weights of many take seconds
-        for name, value in net.state_dict(keep_vars=True).items():
-            value.data = tensors[f"net.{name}"].to(value.dtype)  # files may have half precision
-        low, high = tensors.get("bounds.low"), tensors.get("bounds.high")
-        normaliser = normaliser.to(device, dtype)
+        net, normaliser, bounds = config.read_weights(folder)
+        normaliser, chunks = normaliser.to(device, normaliser.obs_mean.dtype), config.method.chunks
+        monitored = (folder / CALIBRATION).exists()
         return cls(
-            method,
+            config.method,
             net.to(device),
             normaliser,
-            list(members),
-            None if low is None or high is None else (low.to(device), high.to(device)),
+            list(config.members),
+            None if bounds is None else (bounds[0].to(device), bounds[1].to(device)),
             dict(config.data),
-            Monitor.load(folder, method, normaliser) if (folder / CALIBRATION).exists() else None,
+            Monitor.load(folder, config.method, normaliser.windows(chunks)) if monitored else None,
             diverged=list(config.diverged),
         )
 
@@ -275,13 +298,3 @@ class Policy:
     def __repr__(self) -> str:
         members = f"{len(self)} member{'s' * (len(self) != 1)}"
         return f"Policy({type(self.method).__name__}, {members}, obs {self.dims.obs}, act {self.dims.act})"
-
-
-def _check_shapes(folder: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, torch.Size]) -> None:
-    for name, shape in expected.items():
-        found = tensors[name].shape if name in tensors else None
-        if found != shape:
-            raise InvalidFile(
-                f"{folder}: config.json requires {name} of shape {tuple(shape)}; model.safetensors has "
-                f"{'none' if found is None else tuple(found)}."
-            )

@@ -178,7 +178,7 @@ class Demo:
             path = self.out / f"{run.name}.gif"
             try:
                 if not path.exists():
-                    write_frames(path, render_episode(task, Run(run).policy()[0]).frames[::2])
+                    write_frames(path, render_episode(task, Run(run).policy()[0].session()).frames[::2])
             except (DiffcloneError, ImportError, RuntimeError, OSError, AttributeError) as error:
                 print_message(f"no video: {str(error).splitlines()[0] or type(error).__name__}")
                 break

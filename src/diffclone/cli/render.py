@@ -5,10 +5,10 @@ from pathlib import Path
 
 from diffclone.cli.arguments import TaskName
 from diffclone.cli.console import print_message
+from diffclone.deploy.memory import Session
 from diffclone.deploy.pretrained import pretrained
 from diffclone.errors import InvalidSettings
 from diffclone.files import refuse_existing
-from diffclone.policy import Policy
 from diffclone.tasks import TASKS
 from diffclone.tasks.options import parse_options
 from diffclone.tasks.rendering import check_suffix, render_episode, write_frames
@@ -48,9 +48,9 @@ class Render:
         solved = f", {'solved' if episode.success else 'not solved'}" if task.metric == "success" else ""
         print_message(f"wrote {self.out}: {len(episode.frames) - 1} steps, return {episode.returns:.1f}{solved}")
 
-    def load_policy(self) -> Policy | None:
+    def load_policy(self) -> Session | None:
         """Return the member that acts; None for the expert."""
         if self.policy == "expert":
             return None
         policy = pretrained(self.task) if self.policy == "pretrained" else Run(Path(self.policy)).policy()
-        return policy[self.member]
+        return policy[self.member].session()

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.robust import raise_small
+from diffclone.deploy.memory import Chunks
 from diffclone.errors import InvalidData
 from diffclone.shapes import Seen
 
@@ -80,6 +81,12 @@ class Normaliser:
     def to(self, device: torch.device | str, dtype: torch.dtype) -> "Normaliser":
         """Return the normaliser on another device or in another precision."""
         return type(self)(*(t.to(device, dtype) for t in self.tensors().values()))
+
+    def windows(self, chunks: Chunks) -> "Normaliser":
+        """Return the normaliser of a call's window of observations and of its chunk of actions, each in one row."""
+        repeats = {"obs": chunks.history, "act": chunks.horizon}
+        tiled = {name: t.repeat(repeats[name[:3]]) for name, t in self.tensors().items() if name != "obs_limit"}
+        return replace(self, **tiled) if chunks.has_memory else self
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors by name, as they are saved."""

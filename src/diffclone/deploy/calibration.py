@@ -72,6 +72,11 @@ class Rollouts:
 
 def make_monitor(policy: Policy, member: int = 0) -> Monitor:
     """Return a monitor with the guide of one member of a policy, without calibration."""
+    if policy.chunks.has_memory:
+        raise InvalidSettings(
+            f"a monitor scores single steps; this policy has windows (history {policy.chunks.history}, horizon "
+            f"{policy.chunks.horizon})."
+        )
     if (guide := policy[member].guide) is None:
         raise InvalidSettings(
             f"this {type(policy.method).__name__} policy has no guide. Use a policy with a diffusion guide, from `fit` "

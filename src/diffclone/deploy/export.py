@@ -1,13 +1,14 @@
 """Export a trained policy to one file that runs without torch: ONNX, or arrays for `diffclone.deploy.runtime`.
 
 The exported policy maps raw observations to raw actions: it includes normalisation and clipping to the action bounds.
+With chunks or a history it maps windows to chunks, each in one row, and memory.py plays them.
 Its actions are compared with those of torch on a thousand observations before the file is written.
 """
 
 import io
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
 
@@ -66,7 +67,7 @@ class PolicyArrays:
         """Collect the arrays. The weights of the method must be one network that returns the action in one call."""
         if len(policy) != 1:
             raise InvalidSettings(f"this policy has {len(policy)} members; export one of them: export(policy[0], …).")
-        net, normaliser = policy.net, policy.normaliser
+        net, normaliser, bounds = policy.net, policy.window_normaliser, policy.window_bounds
         method = to_dict(policy.method)["type"]
         if not isinstance(net, MLP | ConvNet):
             raise InvalidSettings(
@@ -94,12 +95,13 @@ class PolicyArrays:
             next(name for name, function in ACTIVATIONS.items() if function is mlp.activation),
             to_numpy(normaliser.act_mean),
             to_numpy(normaliser.act_std),
-            None if policy.bounds is None else (to_numpy(policy.bounds[0]), to_numpy(policy.bounds[1])),
+            None if bounds is None else (to_numpy(bounds[0]), to_numpy(bounds[1])),
             {
                 "method": method,
                 "member": dict(policy.members[0]),
                 "data": policy.data.get("fingerprint"),
                 "versions": versions(),
+                **({"chunks": asdict(policy.chunks)} if policy.chunks.has_memory else {}),
             },
         )
 
@@ -129,13 +131,15 @@ def largest_difference(policy: Policy, exported: ActFunction) -> float:
     Observations are normal with three standard deviations of the demonstrations, so some of them are clipped. An action
     dimension that stays close to zero is compared with its standard deviation in the demonstrations instead.
     """
-    mean, std = to_numpy(policy.normaliser.obs_mean), to_numpy(policy.normaliser.obs_std)
+    normaliser, history = policy.window_normaliser, policy.chunks.history
+    mean, std = to_numpy(normaliser.obs_mean), to_numpy(normaliser.obs_std)
     noise = 3 * np.random.default_rng(0).standard_normal((CHECKED_OBSERVATIONS, len(mean)), np.float32)
     obs = mean + np.where(std > 0, std, np.float32(1)) * noise
-    expected, batch, single = policy(obs), exported(obs), exported(obs[:1])
+    batch, single = exported(obs), exported(obs[:1])
+    expected = policy.plan(obs.reshape(len(obs), history, -1)).reshape(len(obs), -1)
     if batch.shape != expected.shape or single.shape != expected[:1].shape:
         return float("inf")
-    largest = np.maximum(np.abs(expected).max(0), to_numpy(policy.normaliser.act_std))
+    largest = np.maximum(np.abs(expected).max(0), to_numpy(normaliser.act_std))
     worst = np.maximum(np.abs(batch - expected).max(0), np.abs(single - expected[:1]).max(0))
     return float((worst / np.where(largest > 0, largest, 1)).max())
 
@@ -149,6 +153,8 @@ def encode_numpy(policy: PolicyArrays) -> bytes:
     about = {"format": 1, "layers": len(policy.layers), "activation": policy.activation, **policy.about}
     if policy.norms or policy.residual:  # which runtimes of format 1 do not have
         about |= {"format": 2, "layer_norm": bool(policy.norms), "residual": policy.residual}
+    if "chunks" in policy.about:
+        about["format"] = 3
     unbounded = np.full_like(policy.act_mean, np.inf)
     low, high = (-unbounded, unbounded) if policy.bounds is None else policy.bounds
     arrays: dict[str, Any] = {
@@ -250,6 +256,15 @@ def load_onnx(path: Path) -> ActFunction:
     return lambda obs: session.run(["action"], {"observation": obs})[0]
 
 
+def load_numpy(path: Path) -> ActFunction:
+    """Return the policy of an npz file as a function of windows, each in one row."""
+    policy = runtime.load(path)
+    if policy.chunks is None:
+        return policy
+    history: int = policy.chunks.history
+    return lambda obs: policy.plan(obs.reshape(len(obs), history, -1)).reshape(len(obs), -1)
+
+
 def onnx_missing() -> MissingPackage:
     """Return the error that says what to install."""
     return MissingPackage("--to onnx needs the packages onnx and onnxruntime. Try: pip install 'diffclone[export]'.")
@@ -257,6 +272,6 @@ def onnx_missing() -> MissingPackage:
 
 FORMATS: dict[Format, tuple[Callable[[PolicyArrays], bytes], Callable[[Path], ActFunction]]] = {
     "onnx": (encode_onnx, load_onnx),
-    "numpy": (encode_numpy, runtime.load),
+    "numpy": (encode_numpy, load_numpy),
 }
 """How each format is encoded and loaded."""

@@ -1,4 +1,4 @@
-"""The config.json of a saved policy: reading it, and checking its keys and types."""
+"""Read a saved policy: check the keys and types of config.json, and the tensors of model.safetensors against them."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,10 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, final
 
+import torch
+from torch import Tensor, nn
+
+from diffclone.data import Normaliser
 from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings
-from diffclone.files import read_json
+from diffclone.files import digest, read_json, read_tensors
 from diffclone.methods import METHODS
-from diffclone.model import Method
+from diffclone.model import Dims, Method
+from diffclone.rng import Rng
 from diffclone.settings import from_dict
 from diffclone.training.members import Member
 
@@ -56,3 +61,50 @@ class PolicyConfig:
             return from_dict(cls, known | {"method": method})
         except DiffcloneError as error:
             raise InvalidFile(f"{path}: {error}") from None
+
+    def read_weights(self, folder: Path) -> tuple[nn.Module, Normaliser, tuple[Tensor, Tensor] | None]:
+        """Read model.safetensors: the weights of all members, the normaliser and the action bounds."""
+        tensors, _ = read_tensors(folder / "model.safetensors")
+        if (found := digest(folder / "model.safetensors")) != (self.sha256 or found):
+            raise InvalidFile(
+                f"{folder}: model.safetensors has hash {found[:12]}…, config.json says {(self.sha256 or '')[:12]}…: "
+                "the two files belong to different policies, or one was changed. Copy the folder again."
+            )
+        sizes = {"obs": self.observation_size, "act": self.action_size}
+        needs = [("obs", "mean"), ("obs", "std"), ("act", "mean"), ("act", "std"), ("act", "low"), ("act", "high")]
+        wanted = {f"normaliser.{a}_{b}": torch.Size([sizes[a]]) for a, b in needs}
+        if "normaliser.obs_limit" in tensors:  # older files have none
+            wanted["normaliser.obs_limit"] = torch.Size([])
+        if "bounds.low" in tensors or "bounds.high" in tensors:
+            wanted |= {f"bounds.{edge}": torch.Size([sizes["act"]]) for edge in ("low", "high")}
+        check_shapes(folder, tensors, wanted)
+        prefix = "normaliser."
+        normaliser = Normaliser(**{n.removeprefix(prefix): tensors[n] for n in wanted if n.startswith(prefix)})
+        dtype, seeds = normaliser.obs_mean.dtype, [0] * len(self.members)
+        try:
+            dims = Dims(**sizes, box=normaliser.box).windows(self.method.chunks)
+            # Tensors on the device "meta" have a shape and no memory: a wrong size is found before anything is made.
+            shapes = self.method.init(dims, Rng(seeds, dtype=dtype, device="meta")["init"]).state_dict()
+        except (RuntimeError, MemoryError, OverflowError, InvalidSettings) as error:
+            reason = str(error).split("\n")[0] or "out of memory"
+            raise InvalidFile(f"{folder}: the networks of config.json cannot be made ({reason}).") from None
+        wanted |= {f"net.{name}": t.shape for name, t in shapes.items()}
+        check_shapes(folder, tensors, wanted)
+        if unknown := sorted(set(tensors) - set(wanted)):
+            raise InvalidFile(f"{folder}: model.safetensors has {unknown[0]}, which config.json does not ask for.")
+        net = self.method.init(dims, Rng([0], dtype=dtype)["init"])  # one member: initial weights of many take seconds
+        for name, value in net.state_dict(keep_vars=True).items():
+            value.data = tensors[f"net.{name}"].to(value.dtype)  # files may have half precision
+        low, high = tensors.get("bounds.low"), tensors.get("bounds.high")
+        return net, normaliser, None if low is None or high is None else (low, high)
+
+
+def check_shapes(folder: Path, tensors: Mapping[str, Tensor], expected: Mapping[str, torch.Size]) -> None:
+    """Refuse a file in which a tensor is missing or has another shape."""
+    for name, shape in expected.items():
+        found = tensors[name].shape if name in tensors else None
+        if found != shape:
+            raise InvalidFile(
+                f"{folder}: config.json requires {name} of shape {tuple(shape)}; model.safetensors has "
+                f"{'none' if found is None else tuple(found)}."
+            )

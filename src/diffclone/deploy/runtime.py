@@ -3,11 +3,17 @@
     policy = load("policy.npz")            # written by `diffclone export RUN --to numpy`
     action = policy(observation)           # (size) to (size), or (batch, size) to (batch, size)
 
+A policy with chunks or a history is called through a session; copy memory.py, too:
+
+    act = policy.session()
+    action = act(observation)              # act.reset() begins a new episode
+
     z = clip((s − mean) / std, ±limit)     a = clip(π(z) · std + mean, low, high)
 
 Small matrix products are fastest on one core: set OMP_NUM_THREADS=1 before you import NumPy.
 """
 
+import importlib
 import io
 import json
 import math
@@ -20,8 +26,8 @@ from typing import Any, BinaryIO, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
-FORMATS = (1, 2)
-"""Versions of the file format. The second has layer normalisation and residual connections."""
+FORMATS = (1, 2, 3)
+"""Versions of the file format. The second has layer normalisation and residual connections, the third has chunks."""
 LAYER_NORM_EPS = np.float32(1e-5)
 MAX_LAYERS = 100
 NEGATIVE_SLOPE = np.float32(0.01)
@@ -36,6 +42,14 @@ class InvalidPolicy(ValueError):
 
 class InvalidObservation(ValueError):
     """The observation has the wrong shape or contains NaN."""
+
+
+def _memory() -> Any:
+    """Return the module memory.py: of the package, or beside this file where the package is not installed."""
+    try:
+        return importlib.import_module("diffclone.deploy.memory")
+    except ImportError:
+        return importlib.import_module("memory")
 
 
 def _relu(x: Floats, out: Floats) -> None:
@@ -79,6 +93,12 @@ class Policy:
         self.about = dict(about)
         """Its origin: method, member, data, versions."""
         self.observation_size, self.action_size = len(arrays["obs_mean"]), len(arrays["act_mean"])
+        self.chunks: Any = None
+        """`memory.Chunks`: the observations that a call sees and the actions that it returns; None for one of each."""
+        if "chunks" in about:
+            self.chunks = _memory().Chunks.from_dict(about["chunks"])
+            self.observation_size //= self.chunks.history
+            self.action_size //= self.chunks.horizon
         count, self._activation = int(about["layers"]), ACTIVATIONS[about["activation"]]
         self._mean, std, limit = arrays["obs_mean"], arrays["obs_std"], arrays["obs_limit"]
         self._std = np.where(std > 0, std, np.float32(1))
@@ -101,12 +121,38 @@ class Policy:
 
     def __call__(self, observation: npt.ArrayLike) -> Floats:
         """Return the action for an observation, or one action per row of a batch."""
+        if self.chunks is not None:
+            raise InvalidObservation(
+                f"this policy has a memory (history {self.chunks.history}, horizon {self.chunks.horizon}). Use "
+                "policy.session()."
+            )
+        return self._call(observation)
+
+    def predict(
+        self, observation: npt.ArrayLike, state: Any = None, episode_start: npt.ArrayLike | None = None
+    ) -> tuple[Floats, Any]:
+        """Return the action and the state, which is passed to the next call. None begins an episode."""
+        if self.chunks is None:
+            return self._call(observation), None
+        sizes = (self.observation_size, self.action_size)
+        return _memory().predict(self.chunks, self.plan, sizes, observation, state, episode_start)
+
+    def plan(self, windows: Floats, rows: Any = None) -> Floats:
+        """Map windows (rows, history, size) to chunks of actions (rows, horizon, size)."""
+        del rows
+        return self._call(windows.reshape(len(windows), -1)).reshape(len(windows), -1, self.action_size)
+
+    def session(self) -> Any:
+        """Return the policy with a memory: call it with one observation after the other. `reset` ends an episode."""
+        return _memory().Session(self.predict)
+
+    def _call(self, observation: npt.ArrayLike) -> Floats:
         x = np.asarray(observation, dtype=np.float32)
         if x.shape == self._mean.shape:
             with self._lock:
                 action = self._act(x, self._normalised, self._hidden)
             has_nan = math.isnan(action[0])
-        elif x.ndim == 2 and x.shape[1] == self.observation_size:
+        elif x.ndim == 2 and x.shape[1] == len(self._mean):
             hidden = [np.empty((len(x), len(bias)), np.float32) for _, bias in self._layers]
             action = self._act(x, np.zeros_like(x), hidden)
             has_nan = bool(np.isnan(action[:, 0]).any())
@@ -198,7 +244,7 @@ def read_array(file: BinaryIO | Any, size: int) -> npt.NDArray[Any]:
 def _check(arrays: Mapping[str, Any], about: Any) -> None:
     """Check that shapes are consistent and that values are finite."""
     if not isinstance(about, dict) or about.get("format") not in FORMATS:
-        raise ValueError("this runtime reads the formats 1 and 2")
+        raise ValueError(f"this runtime reads the formats {', '.join(map(str, FORMATS))}")
     layers, activation = about["layers"], about["activation"]
     if type(layers) is not int or not 1 <= layers <= MAX_LAYERS:
         raise ValueError(f"it has {layers!r} layers; expected 1 to {MAX_LAYERS}")
@@ -207,6 +253,10 @@ def _check(arrays: Mapping[str, Any], about: Any) -> None:
     obs, act = arrays["obs_mean"].shape, arrays["act_mean"].shape
     if len(obs) != 1 or len(act) != 1 or not obs[0] or not act[0]:
         raise ValueError(f"obs_mean and act_mean have shapes {obs} and {act}; expected one dimension each")
+    if "chunks" in about:
+        chunks = _memory().Chunks.from_dict(about["chunks"])
+        if obs[0] % chunks.history or act[0] % chunks.horizon:
+            raise ValueError(f"{obs[0]} and {act[0]} numbers are not {chunks.history} and {chunks.horizon} equal steps")
     shapes = {"obs_mean": obs, "obs_std": obs, "obs_limit": ()}
     shapes |= dict.fromkeys(("act_mean", "act_std", "low", "high"), act)
     before = obs

@@ -66,6 +66,11 @@ class Server:
     ):
         if len(policy) != 1:
             raise InvalidSettings(f"this policy has {len(policy)} members; serve one of them: Server(policy[0]).")
+        if policy.chunks.has_memory:
+            raise InvalidSettings(
+                f"the server keeps no memory of requests, as this policy needs (history {policy.chunks.history}, "
+                f"horizon {policy.chunks.horizon}). Use policy.session() in the program that acts."
+            )
         if monitor is None and policy.calibrated_monitor is not None:
             monitor = lambda obs, action: asdict(policy.monitor(obs, action))  # noqa: E731
         self.policy, self.monitor, self.token, self.timeout = policy, monitor, token, timeout

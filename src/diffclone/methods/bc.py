@@ -52,11 +52,12 @@ class BC(Method[PolicyNet]):
         """Return L, and log its terms."""
         dropout = None if batch.held_out else rng["dropout"]
         act = weights(add_state_noise(batch, self.state_noise, rng), dropout)
-        bc = imitation_loss(act, batch.act)
+        bc = imitation_loss(batch.mask(act), batch.act)
         if is_off(self.smoothness):
             return Losses(bc, {"L_BC": bc}, imitated=act)
         z = rng["smoothness"].normal(*batch.obs.shape[-2:])
-        smooth = imitation_loss(weights(batch.obs + per_row(self.smoothness_noise) * z, dropout), act.detach())
+        near = weights(batch.obs + per_row(self.smoothness_noise) * z, dropout)
+        smooth = imitation_loss(batch.mask(near, act.detach()), act.detach())
         return Losses(bc + self.smoothness * smooth, {"L_BC": bc, "L_smooth": smooth}, imitated=act)
 
     def act(self, weights: PolicyNet, obs: Obs, rng: Rng) -> Act:

@@ -99,16 +99,16 @@ class DBC(Method[PolicyNet]):
             λ = 1.0
         π_guided, π_away = guided[..., : a.shape[-2], :], guided[..., a.shape[-2] :, :]
 
-        bc = imitation_loss(imitated, a)
+        bc = imitation_loss(batch.mask(imitated), a)
         f, cost = self.part_obs("guide", s, parts), bind_cost(self.guide, "guide", parts)
         draw = self.guide.draw(s.shape[-2], Dims(f.shape[-1], a.shape[-1]), rng["guide"])
-        agent, expert = cost(f, π_guided, draw), cost(f, a, draw)
+        agent, expert = cost(f, batch.mask(π_guided), draw), cost(f, a, draw)
         dm = self.excess(agent, expert)
         logs = {"L_BC": bc, "L_DM": dm, "L_agent": agent.mean(-1), "L_expert": expert.mean(-1)}
         if s_away is not None:
-            logs["L_away"] = cost(self.part_obs("guide", s_away, parts), π_away, draw).mean(-1)
+            logs["L_away"] = cost(self.part_obs("guide", s_away, parts), batch.mask(π_away), draw).mean(-1)
             dm = dm + self.away * logs["L_away"]
-        return Losses(self.imitation * bc + λ * dm, logs, imitated=π)
+        return Losses(self.imitation * bc + λ * dm, logs, imitated=batch.mask(π))
 
     def part_obs(self, name: str, obs: Tensor, parts: Parts) -> Tensor:
         """Return the encoder's features for the guide, and `obs` for the encoder."""

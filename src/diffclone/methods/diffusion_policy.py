@@ -61,7 +61,9 @@ class DiffusionPolicy(Method[Diffusion]):
         """Return L_diff."""
         rows, size = batch.act.shape[-2:]
         t = rng["t"].integers(self.steps, rows)
-        diff = weights.denoising_error(batch.act, t, rng["noise"].normal(rows, size), batch.obs).mean(-1)
+        ε = rng["noise"].normal(rows, size)
+        diff = (ε - batch.mask(weights.predict_noise(batch.act, t, ε, batch.obs), ε)).square().mean(-1)
+        diff = diff.mean(-1)
         return Losses(diff, {"L_diff": diff})
 
     def act(self, weights: Diffusion, obs: Obs, rng: Rng) -> Act:

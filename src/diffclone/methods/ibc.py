@@ -62,7 +62,7 @@ class IBC(Method[Energy]):
     def loss(self, weights: Energy, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """Return L_NCE."""
         counter = weights.sample_box(rng["counter"], batch.obs.shape[-2], self.counter_examples)
-        nce = weights.contrastive_loss(batch.obs, batch.act, counter)
+        nce = weights.contrastive_loss(batch.obs, batch.act, batch.mask(counter))
         return Losses(nce, {"L_NCE": nce})
 
     def act(self, weights: Energy, obs: Obs, rng: Rng) -> Act:

@@ -67,7 +67,7 @@ class IBCLangevin(Method[Energy]):
         """Return L."""
         s, a = batch.obs, batch.act
         start = weights.sample_box(rng["counter"], s.shape[-2], self.counter_examples)
-        counter = self.training_walk.walk(weights, s, start, rng["walk"])
+        counter = batch.mask(self.training_walk.walk(weights, s, start, rng["walk"]))
         nce = weights.contrastive_loss(s, a, counter)
         grad = self.gradient_penalty(weights, s, torch.cat([a[..., None, :], counter], -2))
         return Losses(nce + self.penalty * grad, {"L_NCE": nce, "L_grad": grad})

@@ -77,8 +77,12 @@ class Diffusion(nn.Module):
 
     def denoising_error(self, x: Rows, t: Steps, eps: Rows, condition: Tensor | None = None) -> Tensor:
         """Return the denoising error of each row."""
+        return (eps - self.predict_noise(x, t, eps, condition)).square().mean(-1)
+
+    def predict_noise(self, x: Rows, t: Steps, eps: Rows, condition: Tensor | None = None) -> Rows:
+        """Return ε̂ at x_t."""
         x_t = self.add_noise(x, t, eps)
-        return (eps - self.denoiser(x_t if condition is None else torch.cat([x_t, condition], -1), t)).square().mean(-1)
+        return self.denoiser(x_t if condition is None else torch.cat([x_t, condition], -1), t)
 
     def score_distillation_error(self, x: Rows, t: Steps, eps: Rows) -> Tensor:
         """Return the denoising error with a gradient that omits the denoiser's Jacobian: √ᾱ_t (ε̂ − ε) · 2 / size."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Dims, Losses, Model, Parts, Training
 from diffclone.nn import Linear, Network
-from diffclone.nn.images import ConvNet, check_size, pool
+from diffclone.nn.images import ConvNet, pool, stack_images
 from diffclone.rng import Rng
 from diffclone.shapes import Obs
 
@@ -65,9 +65,8 @@ class Encoder(Model[EncoderNet]):
 
     def init(self, dims: Dims, rng: Rng) -> EncoderNet:
         """Return f, â and ŝ."""
-        check_size(dims.obs, self.image)
         return EncoderNet(
-            ConvNet(self.image, self.features, self.network, rng["features"]),
+            ConvNet(stack_images(dims.obs, self.image), self.features, self.network, rng["features"]),
             Linear(self.features, dims.act, rng["act"]),
             Linear(self.features, dims.obs // self.pool**2, rng["coarse"]),
         )
@@ -75,8 +74,8 @@ class Encoder(Model[EncoderNet]):
     def loss(self, weights: EncoderNet, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """Return L_enc."""
         f = self.encode(weights, batch.obs)
-        act = (weights.act(f) - batch.act).square().mean((-2, -1))
-        coarse = (weights.coarse(f) - pool(batch.obs, self.image, self.pool)).square().mean((-2, -1))
+        act = (batch.mask(weights.act(f)) - batch.act).square().mean((-2, -1))
+        coarse = (weights.coarse(f) - pool(batch.obs, weights.features.image, self.pool)).square().mean((-2, -1))
         return Losses(act + coarse, {"L_act": act, "L_coarse": coarse})
 
     def encode(self, weights: EncoderNet, obs: Obs) -> Tensor:

@@ -70,17 +70,18 @@ def policy_net(obs: int, act: int, network: Network, rng: Rng) -> PolicyNet:
     """Return initial weights of a policy: an MLP, after convolutions if observations are images."""
     if network.image is None:
         return MLP(obs, act, network, rng)
-    check_size(obs, network.image)
-    return ConvNet(network.image, act, network, rng)
+    return ConvNet(stack_images(obs, network.image), act, network, rng)
 
 
-def check_size(obs: int, image: tuple[int, int, int]) -> None:
-    """Check that an observation has as many numbers as the image."""
-    if math.prod(image) != obs:
+def stack_images(obs: int, image: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Return the sides of an observation of `obs` numbers: one image, or a history of them stacked as channels."""
+    images, rest = divmod(obs, math.prod(image))
+    if rest or not images:
         raise InvalidSettings(
             f"an observation has {obs} numbers; an image of {' × '.join(map(str, image))} (the setting `image`) "
             f"has {math.prod(image)}."
         )
+    return (images * image[0], *image[1:])
 
 
 def pool(obs: Tensor, image: tuple[int, int, int], side: int) -> Tensor:

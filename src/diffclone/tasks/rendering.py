@@ -36,7 +36,7 @@ class PolicyExpert(Expert):
         self.policy, self.horizon = policy, horizon
 
     def reset(self, obs: Doubles, rng: np.random.Generator) -> None:
-        """Do nothing: a policy has no memory."""
+        """Do nothing: an episode is rendered with a new policy or session."""
 
     def act(self, obs: Doubles) -> Doubles | None:
         """Return the policy's action."""

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, final
 from unittest.mock import patch
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -219,20 +220,45 @@ def check_actions(trial: Trial) -> None:
     with tempfile.TemporaryDirectory() as folder:
         policy.save(Path(folder) / "policy")
         loaded = Policy.load(Path(folder) / "policy")
-        trial.require(np.array_equal(loaded(obs), policy(obs)), "a policy acts differently after saving and loading")
-        together, single = loaded(obs), Policy.load(Path(folder) / "policy")[1]
-    size = trial.demos.act.shape[1]
+        same = np.array_equal(call(loaded, obs), call(policy, obs))
+        trial.require(same, "a policy acts differently after saving and loading")
+        together, single = call(loaded, obs), Policy.load(Path(folder) / "policy")[1]
+    size = policy.window_dims.act
     trial.require(together.shape == (3, 4, size), f"actions have shape {together.shape}, not (3, 4, {size})")
     trial.require(bool(np.isfinite(together).all()), "an action is not finite")
     if (bounds := trial.demos.action_bounds) is not None:
-        inside = bool((together >= bounds[0]).all() and (together <= bounds[1]).all())
+        single_actions = together.reshape(*together.shape[:-1], -1, len(bounds[0]))
+        inside = bool((single_actions >= bounds[0]).all() and (single_actions <= bounds[1]).all())
         trial.require(inside, "an action is out of bounds")
-    single(obs)  # a method that samples draws new numbers in each call
-    alone = single(obs)
+    call(single, obs)  # a method that samples draws new numbers in each call
+    alone = call(single, obs)
     trial.require(alone.shape == (4, size), f"one member's actions have shape {alone.shape}, not (4, {size})")
-    trial.require(single(obs[0]).shape == (size,), f"one action has shape {single(obs[0]).shape}, not ({size},)")
+    one = call(single, obs[0])
+    trial.require(one.shape == (size,), f"one action has shape {one.shape}, not ({size},)")
     near = np.allclose(alone, together[1], rtol=1e-4, atol=1e-5)
     trial.require(near, "a member acts differently alone and in a stack")
+
+
+def call(policy: Policy, obs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return actions for single observations, or chunks for windows that repeat them if the policy has a memory."""
+    if not policy.chunks.has_memory:
+        return policy(obs)
+    x = torch.tensor(np.atleast_2d(obs)).to(policy.normaliser.obs_mean.dtype).repeat(1, policy.chunks.history)
+    act = policy.act(x[None], next(policy.calls)).numpy()
+    act = act[0] if len(policy) == 1 else act
+    return act if obs.ndim == 2 else act[..., 0, :]
+
+
+def check_chunks(trial: Trial) -> None:
+    """The method learns chunks from histories: its networks take their sizes from `dims`, not from the data."""
+    if trial.method.chunks.has_memory:
+        return
+    method = replace(trial.method, horizon=3, execute=2, history=2)
+    policy = train(method, trial.demos, (0,), dtype=torch.float32).policy
+    session, size = policy.session(), trial.demos.act.shape[1]
+    played = np.stack([session(obs) for obs in trial.demos.obs[:4]])
+    trial.require(played.shape == (4, size), f"a session plays actions of shape {played.shape[1:]}, not ({size},)")
+    trial.require(bool(np.isfinite(played).all()), "an action of a chunk is not finite")
 
 
 def check_resuming(trial: Trial) -> None:
@@ -262,5 +288,6 @@ CHECKS: tuple[Callable[[Trial], None], ...] = (
     check_members,
     check_nan,
     check_actions,
+    check_chunks,
     check_resuming,
 )

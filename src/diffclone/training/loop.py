@@ -120,16 +120,18 @@ def train_parts(
 
 def session_of_part(model: Model[Any], name: str, parts: Parts, session: Session) -> Session:
     """Return the session with the observations that the part `name` receives."""
-    first, *rest = session.data.obs.split(ENCODED_ROWS, -2)
+    data, steps = session.data, len(session.data.act)
     with torch.no_grad():
+        first = data.observe(slice(0, ENCODED_ROWS))
         seen = model.part_obs(name, first, parts)
         if seen is first:
             return session
+        rest = (data.observe(slice(k, k + ENCODED_ROWS)) for k in range(ENCODED_ROWS, steps, ENCODED_ROWS))
         obs = torch.cat([seen, *(model.part_obs(name, rows, parts) for rows in rest)], -2)
     before = {key: to_dict(part) for key, part in model.needs().items() if key in parts}
     return replace(
         session,
-        data=Dataset(obs, session.data.act),
+        data=Dataset(obs, data.act, None if data.windows is None else replace(data.windows, history=1)),
         dims=replace(session.dims, obs=obs.shape[-1]),
         data_identity={**session.data_identity, **before},
     )
@@ -158,7 +160,7 @@ def train_part(
         own = {key: select_members(net, chosen) for key, net in nested.items()}
         data = session.data
         if data.obs.dim() == 3:
-            data = Dataset(data.obs[chosen], data.act)
+            data = replace(data, obs=data.obs[chosen])
         updates = yield from train_stage(stage, part, Stack(group, {}), own, replace(session, data=data), name)
         trained, _ = updates.results()
         for seed, row in zip(group, to_matrix(trained), strict=True):

@@ -113,9 +113,9 @@ class Run:
 
         def load() -> Parts:
             tensors = {name: read_tensors(path)[0] for name, path in files.items()}
-            return parts_from_tensors(policy.method, policy.dims, tensors, str(self.folder / "parts"))
+            return parts_from_tensors(policy.method, policy.window_dims, tensors, str(self.folder / "parts"))
 
-        return replace(policy, guide=TrainedGuide(policy.method, policy.normaliser, load))
+        return replace(policy, guide=TrainedGuide(policy.method, policy.window_normaliser, load))
 
     @property
     def episodes(self) -> RunEpisodes | None:
@@ -176,7 +176,7 @@ def train_run(
 
     `episodes` are the fingerprints to remember; by default those of `demos` and `options.held_out`.
     """
-    check_options(method, options)  # settings that cannot be trained must not create a folder
+    check_options(method, options, demos)  # settings that cannot be trained must not create a folder
     identity = {
         "task": task,
         "method": to_dict(method),

@@ -10,16 +10,20 @@ from torch import Tensor
 
 from diffclone.data import Demonstrations, Normaliser
 from diffclone.data.normaliser import split_rows
+from diffclone.deploy.memory import Chunks
 from diffclone.model import Dims, Normalisation
 from diffclone.shapes import Seen
 from diffclone.training.checkpoint import GuideCache
 from diffclone.training.step import Dataset, Precision
+from diffclone.training.windows import Windows
 
 NORMALISERS: Mapping[Normalisation, Callable[[Demonstrations], Normaliser]] = {
     "z-score": Normaliser.from_demonstrations,
     "robust": Normaliser.robust,
     "none": Normaliser.identity,
 }
+
+SINGLE_STEPS = Chunks()
 
 
 @final
@@ -51,18 +55,28 @@ class Session:
 
 
 def prepare_session(
-    demos: Demonstrations, normalisation: Normalisation, device: torch.device, dtype: torch.dtype
+    demos: Demonstrations,
+    normalisation: Normalisation,
+    device: torch.device,
+    dtype: torch.dtype,
+    chunks: Chunks = SINGLE_STEPS,
 ) -> tuple[Normaliser, Session]:
-    """Fit the normaliser and return it with a session on the normalised demonstrations."""
+    """Fit the normaliser to single steps and return it with a session on the normalised demonstrations."""
     normaliser = NORMALISERS[normalisation](demos).to(device, dtype)
-    data = normalise_demonstrations(demos, normaliser, device, dtype)
+    data = normalise_demonstrations(demos, normaliser, device, dtype, chunks)
     dims = Dims(demos.obs.shape[1], demos.act.shape[1], normaliser.box)
     known = {"demonstrations": demos.fingerprint, "normaliser": normalisation, "box": dims.box, "precision": str(dtype)}
-    return normaliser, Session(data, dims, known, device, dtype)
+    if chunks.has_memory:
+        known |= {"horizon": chunks.horizon, "history": chunks.history}
+    return normaliser, Session(data, dims.windows(chunks), known, device, dtype)
 
 
 def normalise_demonstrations(
-    demos: Demonstrations, normaliser: Normaliser, device: torch.device, dtype: torch.dtype
+    demos: Demonstrations,
+    normaliser: Normaliser,
+    device: torch.device,
+    dtype: torch.dtype,
+    chunks: Chunks = SINGLE_STEPS,
 ) -> Dataset:
     """Copy demonstrations to the device, normalised. Training makes no other copy of them."""
 
@@ -74,7 +88,9 @@ def normalise_demonstrations(
         return copy
 
     return Dataset(
-        copy_normalised(demos.obs, normaliser.normalise_obs), copy_normalised(demos.act, normaliser.normalise_act)
+        copy_normalised(demos.obs, normaliser.normalise_obs),
+        copy_normalised(demos.act, normaliser.normalise_act),
+        Windows.of(demos, chunks, device),
     )
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from diffclone.model import Batch, nested_parts
 from diffclone.rng import Rng
 from diffclone.training.learner import Learner
+from diffclone.training.windows import Windows
 
 BLOCK = 32
 """Updates whose random numbers are drawn together, and which one CUDA graph contains."""
@@ -33,13 +34,24 @@ class Dataset:
     obs: Tensor
     """(steps, size), or (members, steps, size) if each member has its own features."""
     act: Tensor
+    windows: Windows | None = None
+    """The windows that batches consist of; None for single steps. Features of members are of whole windows already."""
 
     def sample(self, size: int, rng: Rng) -> Batch:
         """Draw `size` pairs per member, with replacement."""
         index = rng.integers(len(self.act), size)
-        if self.obs.dim() == 2:
-            return Batch(self.obs[index], self.act[index])
-        return Batch(torch.take_along_dim(self.obs, index[..., None], -2), self.act[index])
+        obs = self.observe(index) if self.obs.dim() == 2 else torch.take_along_dim(self.obs, index[..., None], -2)
+        if self.windows is None:
+            return Batch(obs, self.act[index])
+        act, real = self.windows.gather_act(self.act, index)
+        return Batch(obs, act, real=real)
+
+    def observe(self, index: Tensor | slice) -> Tensor:
+        """Return what a model sees at some steps, if all members see the same."""
+        if self.windows is None or self.windows.history == 1:
+            return self.obs[..., index, :] if isinstance(index, slice) else self.obs[index]
+        steps = torch.arange(len(self.act), device=self.obs.device)[index] if isinstance(index, slice) else index
+        return self.windows.gather_obs(self.obs, steps)
 
 
 @final
