@@ -1,6 +1,7 @@
 import json
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -281,6 +282,74 @@ def test_the_next_position_as_action_has_notes_only() -> None:
     episodes = [follow(seed, 0.5)[0] for seed in range(20)]
     findings = find_problems(demonstrations([(position[:-1], position[1:]) for position in episodes]))
     assert {finding.severity for finding in findings} <= {"note"}, findings
+
+
+def swing_up(seed: int) -> Episode:
+    """Simulate Gymnasium's Pendulum: a controller adds energy, then holds the pendulum upright until step 200."""
+    angle, speed = np.random.default_rng(seed).uniform((-np.pi, -1), (np.pi, 1))
+    obs, act = np.empty((200, 3)), np.empty((200, 1))
+    for t in range(200):
+        angle = (angle + np.pi) % (2 * np.pi) - np.pi
+        energy = speed**2 / 6 + 5 * np.cos(angle)
+        push = -10 * angle - 3 * speed if abs(angle) < 0.6 else (1.0 if speed >= 0 else -1.0) * 2 * (5 - energy)
+        push = float(np.clip(push, -2, 2))
+        obs[t], act[t] = [np.cos(angle), np.sin(angle), speed], push
+        speed = np.clip(speed + 0.05 * (15 * np.sin(angle) + 3 * push), -8, 8)
+        angle += 0.05 * speed
+    return obs, act
+
+
+def reach(seed: int, *, idle: int, ramp: int = 1) -> Episode:
+    """Move an arm to a goal, with the velocity as the action, after `idle` steps at rest. The velocity rises slowly."""
+    start, goal = np.random.default_rng(seed).normal(0, 1, (2, 2))
+    obs, act, position = np.empty((80, 4)), np.empty((80, 2)), start
+    for t in range(80):
+        velocity = (goal - position) * 0.1 * np.clip((t - idle + 1) / ramp, 0, 1) ** 2 * (t >= idle)
+        obs[t], act[t] = [*position, *goal], velocity
+        position = position + velocity
+    return obs, act
+
+
+def new_goals(seed: int) -> Episode:
+    """Join movements to goals. The arm rests at a goal until the next one is given."""
+    rng, position, rows = np.random.default_rng(seed), np.zeros(2), list[tuple[Any, Any]]()
+    for goal in rng.normal(0, 1, (4, 2)):
+        for _ in range(40):
+            velocity = np.where(np.abs(goal - position) > 1e-4, 0.5 * (goal - position), 0.0)
+            rows.append(([*position, *goal], velocity))
+            position = position + velocity
+    obs, act = zip(*rows, strict=True)
+    return np.array(obs), np.array(act)
+
+
+def hang(seed: int) -> Episode:
+    """Repeat the last observation 30 times at the end, while the actions go on."""
+    obs, act = drive(seed, 60)
+    return np.concatenate([obs[:30], np.repeat(obs[29:30], 30, 0)]), act
+
+
+@pytest.mark.parametrize("make", [swing_up, new_goals])
+def test_holding_a_state_is_no_problem(make: Callable[[int], Episode], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diffclone.data.inspection.episodes.MUCH_REST", 0.1)  # so that the note appears
+    demos = demonstrations([make(seed) for seed in range(20)])
+    found = [finding for finding in find_problems(demos) if finding.check == "frozen_stretches"]
+    assert [finding.severity for finding in found] == ["note"]
+    assert "Fine if the task is to hold it" in found[0].advice
+    assert "Remove" not in found[0].advice
+
+
+@pytest.mark.parametrize(
+    "make",
+    [partial(reach, idle=20), partial(reach, idle=20, ramp=25), hang],
+    ids=["idle start", "slow start", "hanging recording"],
+)
+def test_waiting_and_hanging_are_found(make: Callable[[int], Episode]) -> None:
+    demos = demonstrations([make(seed) for seed in range(20)])
+    found = [finding for finding in find_problems(demos) if finding.check == "frozen_stretches"]
+    assert found[0].severity == "warning"
+    assert found[0].places == tuple(range(20))
+    assert "Remove these steps" in found[0].advice
+    assert not [f for f in find_problems(demonstrations(good())) if f.check == "frozen_stretches"]
 
 
 def test_findings_are_sorted_by_severity() -> None:

@@ -5,6 +5,10 @@ import numpy as np
 from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.inspection.findings import (
     Finding,
+    Flags,
+    Indices,
+    Matrix,
+    distance_scale,
     format_count,
     get_episodes,
     has_images,
@@ -23,6 +27,10 @@ NEARLY_EQUAL = 1e-3
 """Distance in standard deviations below which two episodes are nearly copies."""
 STILL, MIN_STRETCH = 1e-3, 5
 """A step is still if it moves less than this share of the median movement; steps that make up a stretch."""
+STEADY = 0.1
+"""Standard deviations by which the actions of a stretch may differ if the expert holds the state."""
+MUCH_REST = 0.2
+"""Share of the steps at rest from which they are mentioned."""
 JUMP, FAST, FAR = 8.0, 2.0, 0.3
 """A step is a jump if it moves more than JUMP times the median, FAST times the 95th percentile, and FAR standard
 deviations. (Two random states are about 1.4 standard deviations apart.)"""
@@ -81,7 +89,10 @@ def find_duplicate_episodes(demos: Demonstrations) -> list[Finding]:
 
 
 def find_frozen_stretches(demos: Demonstrations) -> list[Finding]:
-    """Find stretches in which nothing moves because the expert waits or the recording hangs."""
+    """Find stretches in which nothing moves because the expert waits or the recording hangs.
+
+    Stretches in which the expert holds a state, as a balancing expert does, are no problem (`is_held`).
+    """
     if demos.num_steps < 2:
         return []
     moved = measure_movement(demos)
@@ -91,15 +102,48 @@ def find_frozen_stretches(demos: Demonstrations) -> list[Finding]:
     edges = np.flatnonzero(np.diff(np.concatenate([[False], still, [False]]).astype(np.int8)))
     begins, ends = edges[::2], edges[1::2]
     long = ends - begins >= MIN_STRETCH
-    frozen = int((ends - begins)[long].sum())
-    if not frozen:
-        return []
-    share = frozen / demos.num_steps
-    what = f"nothing moves during {format_count(long.sum(), 'period')}, {100 * share:.1f} % of the steps"
-    advice = "Remove these steps: where the expert waits, the policy learns to wait forever."
-    severity = "problem" if share > 0.5 else "warning" if share > 0.05 else "note"
-    episodes = np.unique(get_episodes(demos, begins[long]))
-    return [Finding(severity, what, advice, "episode", tuple(episodes.tolist()))]
+    begins, ends = begins[long], ends[long]
+    held = is_held(demos, begins, ends, moved, median)
+    found: list[Finding] = []
+    if share := float((ends - begins)[~held].sum()) / demos.num_steps:
+        what = f"nothing moves during {format_count((~held).sum(), 'period')}, {100 * share:.1f} % of the steps"
+        advice = "Remove these steps: where the expert waits, the policy learns to wait forever."
+        severity = "problem" if share > 0.5 else "warning" if share > 0.05 else "note"
+        found.append(Finding(severity, what, advice, "episode", _episodes_of(demos, begins[~held])))
+    if (share := float((ends - begins)[held].sum()) / demos.num_steps) > MUCH_REST:
+        what = f"the expert holds a state without moving, {100 * share:.1f} % of the steps"
+        advice = "Fine if the task is to hold it, as in balancing. If the recording only ran on, end it earlier."
+        found.append(Finding("note", what, advice, "episode", _episodes_of(demos, begins[held])))
+    return found
+
+
+def is_held(demos: Demonstrations, begins: Indices, ends: Indices, moved: Matrix, median: float) -> Flags:
+    """Return in which stretches a policy that repeats the expert's action does what the expert does.
+
+    In a stretch the state is the same at all steps, the last one included. A policy learns one action there. That is
+    right if the expert's action is the same at all of them, and the state then
+
+        stays within a median movement until the episode ends (balancing, holding a grasp), or
+        jumps with that same action (a push, a new goal).
+
+    If the actions differ, or slowly lead away, the expert decided to move on, and nothing in the state tells when.
+    """
+    scale, std = distance_scale(demos), demos.act.std(0, dtype=np.float64)
+    varying = is_varying(demos.act)
+    held = np.zeros(len(begins), dtype=np.bool_)
+    last = demos.episode_ends[get_episodes(demos, begins)]
+    for k, (begin, end) in enumerate(zip(begins.tolist(), ends.tolist(), strict=True)):
+        act = demos.act[begin : end + 1, varying]
+        if act.size and (np.ptp(act, axis=0) > STEADY * std[varying]).any():
+            continue
+        rest = demos.obs[end : last[k]].astype(np.float32)
+        stays = bool((np.linalg.norm((rest - rest[0]) * scale, axis=1) <= median).all())
+        held[k] = stays or moved[end] >= median
+    return held
+
+
+def _episodes_of(demos: Demonstrations, steps: Indices) -> tuple[int, ...]:
+    return tuple(np.unique(get_episodes(demos, steps)).tolist())
 
 
 def find_jumps(demos: Demonstrations) -> list[Finding]:

@@ -111,16 +111,21 @@ def compute_features(demos: Demonstrations, steps: Indices) -> Matrix:
     return standardise(np.concatenate(parts))
 
 
-def measure_movement(demos: Demonstrations) -> Matrix:
-    """Return how far the observation moves from each step to the next, in standard deviations (images: from 0 to 1).
-
-    The result has one number for each pair of neighbouring steps, and NaN where they belong to different episodes.
-    """
+def distance_scale(demos: Demonstrations) -> npt.NDArray[np.float32]:
+    """Return the factors of observations whose norm is a distance in standard deviations (images: from 0 to 1)."""
     scale = np.full(demos.obs.shape[1], 1 / 255)
     if not has_images(demos):
         std = demos.obs[sample_rows(demos.num_steps)].std(0, dtype=np.float64)
         scale = np.where(is_varying(demos.obs) & (std > 0), 1 / np.where(std > 0, std, 1), 0)
-    scale = (scale / np.sqrt(max(1, np.count_nonzero(scale)))).astype(np.float32)
+    return (scale / np.sqrt(max(1, np.count_nonzero(scale)))).astype(np.float32)
+
+
+def measure_movement(demos: Demonstrations) -> Matrix:
+    """Return how far the observation moves from each step to the next (`distance_scale`).
+
+    The result has one number for each pair of neighbouring steps, and NaN where they belong to different episodes.
+    """
+    scale = distance_scale(demos)
     moved = np.empty(demos.num_steps - 1)
     rows = max(1, CHUNK // demos.obs.shape[1])
     for k in range(0, len(moved), rows):
