@@ -6,7 +6,7 @@ import numpy.typing as npt
 import pytest
 from gymnasium.envs.box2d.car_racing import CarRacing
 
-from diffclone.errors import InvalidSettings
+from diffclone.errors import InvalidSettings, install_command
 from diffclone.tasks.car_racing import CAR_RACING, CarRacingBatch, RacingExpert, plan
 from diffclone.tasks.car_racing_simulation import Race, shrink
 from diffclone.tasks.experts import collect
@@ -154,7 +154,7 @@ def test_a_missing_package_is_one_line() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == (
-        "the task 'car-racing' needs Box2D and pygame, which are not installed. Try: pip install 'diffclone[tasks]'.\n"
+        f"the task 'car-racing' needs Box2D and pygame, which are not installed. Try: {install_command('tasks')}.\n"
     )
 
 

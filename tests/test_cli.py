@@ -1,5 +1,6 @@
 import errno
 import html
+import importlib.metadata
 import json
 import os
 import re
@@ -20,6 +21,7 @@ from conftest import Command, CommandResult, assert_error
 from diffclone import BC, Demonstrations, Policy
 from diffclone.cli.main import COMMANDS, main
 from diffclone.cli.parser import condense
+from diffclone.cli.version import missing_packages
 from diffclone.experiments import PRESETS
 from diffclone.records import Record
 from diffclone.tasks import TASKS
@@ -210,7 +212,24 @@ def test_help_lists_all_commands(diffclone: Command, arguments: tuple[str, ...])
 
 
 def test_the_version_is_one_line(diffclone: Command) -> None:
-    assert re.fullmatch(r"diffclone \d+\.\d+\.\d+\S*\n", diffclone("--version").out)
+    line = diffclone("--version").out
+    assert re.fullmatch(r"diffclone \d+\.\d+\.\d+\S* \(python \S+, torch \S+, numpy [^\n]*; extras [^\n]*\)\n", line)
+
+
+def test_version_names_the_device_and_the_extras(diffclone: Command) -> None:
+    known = json.loads(diffclone("version", "--json").out)
+    assert known["versions"]["torch"] == importlib.metadata.version("torch")
+    assert known["device"].startswith("cpu") or torch.cuda.is_available()
+    extras = known["extras"]
+    assert {"tasks", "data", "serve"} <= set(extras)
+    assert not {"dev", "test", "all"} & set(extras)
+    table = diffclone("version").out
+    assert all(name in table for name in extras)
+
+
+def test_an_extra_is_missing_if_one_of_its_packages_is() -> None:
+    requires = ["numpy>=2", "h5py>=3.11; extra == 'data'", 'no-such-package>=1; extra == "data"', "rich; extra == 'a'"]
+    assert missing_packages(requires) == {"data": ["no-such-package"], "a": []}
 
 
 def test_help_of_train_shows_the_values_for_the_data(diffclone: Command) -> None:
@@ -280,7 +299,7 @@ def test_files_without_demonstrations_are_one_line(
     ("arguments", "message"),
     [
         (("train", "none.npz"), r"no such file: none\.npz"),
-        (("train", "mase"), "unknown task 'mase'; did you mean 'maze'"),
+        (("train", "mase"), "no file and no task is named 'mase'; did you mean the task 'maze'"),
         (("collect", "mase"), "unknown task 'mase'; did you mean 'maze'"),
         (("train", "maze", "--method", "dcb"), r"unknown method 'dcb'; did you mean 'dbc'\? Known: bc, dbc"),
         (("train", "maze", "--preset", "papr"), "unknown preset 'maze/dbc/papr'; did you mean 'maze/dbc/paper'"),

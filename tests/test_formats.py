@@ -1,6 +1,7 @@
 """Files that were written by the packages of the formats are read correctly."""
 
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from conftest import install_package
 from diffclone import Demonstrations
 from diffclone.data.formats import FORMATS, describe, has_format_prefix
-from diffclone.errors import InvalidData, MissingPackage
+from diffclone.errors import InvalidData, MissingPackage, install_command
 
 h5py: Any = pytest.importorskip("h5py")
 pa: Any = pytest.importorskip("pyarrow")
@@ -419,5 +420,5 @@ def test_a_missing_package_is_reported(
         return real(name, *rest)
 
     monkeypatch.setattr(importlib, "import_module", without)
-    with pytest.raises(MissingPackage, match=rf"needs the package {package}\. Try: pip install 'diffclone\[data\]'"):
+    with pytest.raises(MissingPackage, match=re.escape(f"the package {package}. Try: {install_command('data')}")):
         Demonstrations.load(path)

@@ -22,7 +22,7 @@ from diffclone.cli.serve import Serve
 from diffclone.deploy.server import Server, serve_in_thread
 from diffclone.deploy.serving import access
 from diffclone.deploy.serving.access import is_loopback
-from diffclone.errors import InvalidSettings, UnknownMember
+from diffclone.errors import InvalidSettings, UnknownMember, install_command
 from diffclone.fit import FitOptions
 from diffclone.training.runs import train_run
 from serving_examples import DEMOS, METHOD, OBS, act, connect, read_all, request, trained_policy
@@ -199,7 +199,7 @@ def test_a_missing_package(run: Path, package: str, diffclone: Command, monkeypa
     for name in [name for name in sys.modules if name.split(".")[0] in ("starlette", "uvicorn", "httptools")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    hint = re.escape("pip install 'diffclone[serve]'")
+    hint = re.escape(install_command("serve"))
     assert_error(diffclone("serve", run), f"the server needs the package {package}. Try: {hint}")
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pytest
 
 from diffclone import Demonstrations
-from diffclone.errors import InvalidSettings, MissingPackage
+from diffclone.errors import InvalidSettings, MissingPackage, install_command
 from diffclone.evaluation import evaluate_expert
 from diffclone.records import Record
 from diffclone.tasks import BUNDLED, TASKS, Task, register_with_gymnasium
@@ -342,5 +342,5 @@ def test_a_missing_mujoco_is_one_line() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("the task 'maze' cannot be made (")
-    assert done.stdout.endswith("pip install 'diffclone[tasks]'.\n")
+    assert done.stdout.endswith(f"{install_command('tasks')}.\n")
     assert done.stdout.count("\n") == 1

@@ -1,5 +1,10 @@
 """Errors that a user can fix. Each message says what was found, what was expected, and how to fix it."""
 
+import importlib.metadata
+import json
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
 
 class DiffcloneError(Exception):
     """The base class of all errors that the command line prints as one line instead of a traceback."""
@@ -45,3 +50,13 @@ class MissingPackage(DiffcloneError, ImportError):
 
 class CannotRender(DiffcloneError, RuntimeError):
     """A machine without the libraries that rendering needs."""
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs the packages of an extra, for a clone of the repository or from an index."""
+    try:
+        origin: Any = json.loads(importlib.metadata.distribution("diffclone").read_text("direct_url.json") or "{}")
+        clone = unquote(urlsplit(origin["url"]).path) if origin["dir_info"]["editable"] else None
+    except (importlib.metadata.PackageNotFoundError, ValueError, KeyError, TypeError):
+        clone = None
+    return f"pip install 'diffclone[{extra}]'" if clone is None else f"pip install -e '{clone}[{extra}]'"

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from diffclone.deploy.memory import Memory, advance
-from diffclone.errors import InvalidSettings, MissingPackage
+from diffclone.errors import InvalidSettings, MissingPackage, install_command
 from diffclone.policy import Policy
 from diffclone.records import Record
 from diffclone.statistics import Interval, mean_interval
@@ -185,7 +185,7 @@ def find_task(
     if isinstance(task, str) and (task in TASKS or not is_environment_id(task)):
         return TASKS[task]
     if importlib.util.find_spec("gymnasium") is None:
-        raise MissingPackage("other environments need the package gymnasium. Try: pip install 'diffclone[tasks]'.")
+        raise MissingPackage(f"other environments need the package gymnasium. Try: {install_command('tasks')}.")
     from diffclone.tasks.gymnasium_batch import gymnasium_task
 
     return gymnasium_task(task, meta, **options)

@@ -234,16 +234,9 @@ class Policy:
         """Return the policy with a memory of its own: call it with one observation after the other of an episode."""
         return Session(self.predict)
 
-    def save(self, folder: str | Path, *, half: bool = False) -> None:
-        """Write `config.json`, `model.safetensors` and a model card, `README.md`, into a new or empty folder.
-
-        With `half`, weights are stored in half precision, rounded to about three digits, and are loaded as float32.
-        """
-        tensors = {f"net.{name}": t.half() if half else t for name, t in self.net.state_dict().items()}
-        tensors |= {f"normaliser.{name}": t for name, t in self.normaliser.tensors().items()}
-        if self.bounds is not None:
-            tensors |= {"bounds.low": self.bounds[0], "bounds.high": self.bounds[1]}
-        config = {
+    def config(self) -> dict[str, Any]:
+        """Return what `config.json` contains, apart from the hash of the weights."""
+        return {
             "format": FORMAT,
             "method": to_dict(self.method),
             "members": list(self.members),
@@ -254,6 +247,17 @@ class Policy:
             "data": self.data,
             "versions": versions(),
         }
+
+    def save(self, folder: str | Path, *, half: bool = False) -> None:
+        """Write `config.json`, `model.safetensors` and a model card, `README.md`, into a new or empty folder.
+
+        With `half`, weights are stored in half precision, rounded to about three digits, and are loaded as float32.
+        """
+        tensors = {f"net.{name}": t.half() if half else t for name, t in self.net.state_dict().items()}
+        tensors |= {f"normaliser.{name}": t for name, t in self.normaliser.tensors().items()}
+        if self.bounds is not None:
+            tensors |= {"bounds.low": self.bounds[0], "bounds.high": self.bounds[1]}
+        config = self.config()
         # The folder appears only once all files are complete.
         with create_path(Path(folder), allow_empty_folder=True) as temporary:
             write_tensors(temporary / "model.safetensors", tensors, {"format": FORMAT})
@@ -265,8 +269,9 @@ class Policy:
 
     @classmethod
     def load(cls, folder: str | Path, *, device: torch.device | str = "cpu") -> "Policy":
-        """Read a folder that `save` wrote."""
+        """Read a folder that `save` wrote, or the policy in the folder of a run."""
         folder = Path(folder)
+        folder = folder / "policy" if (folder / "policy" / "config.json").exists() else folder
         config = PolicyConfig.read(folder / "config.json")
         net, normaliser, bounds = config.read_weights(folder)
         normaliser, chunks = normaliser.to(device, normaliser.obs_mean.dtype), config.method.chunks

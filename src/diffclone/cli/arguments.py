@@ -10,24 +10,25 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from diffclone.cli.console import bars
+from diffclone.cli.sources import is_bundled, load_setting, unknown_data
 from diffclone.data import Demonstrations
 from diffclone.data.formats import ReadOptions, has_format_prefix
 from diffclone.data.formats.options import NO_OPTIONS, parse_bounds, to_flag
 from diffclone.errors import InvalidSettings
+from diffclone.experiments.task_settings import find_setting
 from diffclone.files import home_folder
 from diffclone.policy import Policy
 from diffclone.tasks import TASKS
 from diffclone.tasks.collected import collect_once
 from diffclone.tasks.options import parse_options
 
-DATA_HELP = """Name of a task, for its demonstrations; or your own demonstrations: .npz, .pt, robomimic or D4RL
-.hdf5, .zarr, minari:ID, lerobot:FOLDER."""
+DATA_HELP = """Name of a task or a task setting, for its demonstrations; or your own demonstrations: .npz, .pt,
+robomimic or D4RL .hdf5, .zarr, minari:ID, lerobot:FOLDER."""
+RUN_HELP = "Folder of a run, made by `diffclone train`; or of one of its policies, RUN/policy or RUN/snapshots/UPDATE."
 DEVICE_HELP = "Device to use: cpu, cuda, cuda:1, mps, or auto for a CUDA GPU if there is one."
 
 Data = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATA", help=DATA_HELP)]
-RunFolder = Annotated[
-    tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN", help="Folder of a run, made by `diffclone train`.")
-]
+RunFolder = Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN", help=RUN_HELP)]
 TaskName = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TASK", help="Name of a task.")]
 Device = Annotated[str, tyro.conf.arg(help=DEVICE_HELP)]
 Bounds = Annotated[str | None, tyro.conf.arg(metavar="LOW,HIGH")]
@@ -69,18 +70,19 @@ def find_demonstrations(
     data: str, task: str | None = None, options: ReadOptions = NO_OPTIONS
 ) -> tuple[str | None, Demonstrations]:
     """Return the demonstrations of a task or a file, and the name of the task: `task`, or what the file says."""
-    if data in TASKS:
+    if is_bundled(data):
         if unused := [to_flag(name) for name in options.given if name != "action_bounds"]:
             raise InvalidSettings(f"{', '.join(unused)}: for files of your own; {data} is a task with bundled data.")
-        if TASKS[data].collected_on_first_use:
+        if data in TASKS and TASKS[data].collected_on_first_use:
             with bars() as show:
                 collect_once(TASKS[data], lambda done, total: show.update(f"collecting {data}", done, total))
-        return data, options.apply_bounds(TASKS[data].demonstrations())
-    if not Path(data).exists() and not Path(data).suffix and not has_format_prefix(data):
-        TASKS[data]  # raises an error that names the nearest task
+        found, demos = (data, TASKS[data].demonstrations()) if data in TASKS else load_setting(data)
+        return found, options.apply_bounds(demos)
+    if not any(Path(name).exists() for name in (data, data.partition("#")[0])) and not has_format_prefix(data):
+        raise unknown_data(data)
     demos = Demonstrations.load(data, **options.to_dict())
     if task is not None:
-        return TASKS[task].name, demos
+        return find_setting(task).task, demos
     named = demos.meta.get("task")
     return (named if isinstance(named, str) and named in TASKS else None), demos
 
@@ -88,7 +90,7 @@ def find_demonstrations(
 def absolute_source(data: str) -> str:
     """Return a name for the same demonstrations that is valid in every working directory."""
     prefix, colon, path = data.rpartition(":")
-    return prefix + colon + str(Path(path).resolve()) if data not in TASKS and Path(path).exists() else data
+    return prefix + colon + str(Path(path).resolve()) if not is_bundled(data) and Path(path).exists() else data
 
 
 def parse_values(flag: str, entries: Sequence[str]) -> dict[str, list[float]]:

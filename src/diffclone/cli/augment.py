@@ -6,6 +6,7 @@ from pathlib import Path
 
 from diffclone.cli.arguments import Data, Device, ReadArguments, Reading, find_demonstrations, guide_cache
 from diffclone.cli.console import bars, print_json, print_message
+from diffclone.cli.hints import next_command
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import preset
 from diffclone.files import refuse_existing
@@ -72,7 +73,7 @@ class Augment:
             counts = {"real": demos.num_steps, "generated": generated.num_steps}
             print_json({"out": str(self.out), **counts, "fingerprint": both.fingerprint})
         else:
-            print_message(f"wrote {self.out}: {both!r}. Next: diffclone train {self.out} --out RUN")
+            print_message(f"wrote {self.out}: {both!r}. {next_command('train', self.out, '--out', 'RUN')}")
 
     def choose_guide(self, task: str | None) -> DiffusionGuide:
         """Return the guide of the preset or of the flags."""

@@ -7,6 +7,7 @@ import tyro
 
 from diffclone.cli.arguments import Data, ReadArguments, Reading, find_demonstrations
 from diffclone.cli.console import print_json, print_message
+from diffclone.cli.hints import next_command
 from diffclone.data import Demonstrations
 from diffclone.data.formats import describe
 from diffclone.errors import InvalidData
@@ -37,4 +38,4 @@ class Convert:
             counts = {"episodes": written.num_episodes, "steps": written.num_steps}
             print_json({"out": self.out, **counts, "fingerprint": written.fingerprint})
         else:
-            print_message(f"wrote {self.out}, {written!r}. Next: diffclone train {self.out} --out RUN")
+            print_message(f"wrote {self.out}, {written!r}. {next_command('train', self.out, '--out', 'RUN')}")

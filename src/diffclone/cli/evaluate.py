@@ -8,6 +8,8 @@ import tyro
 
 from diffclone.cli.arguments import Device, choose_members, parse_values
 from diffclone.cli.console import bars, print_json, print_message, print_table
+from diffclone.cli.hints import next_command
+from diffclone.cli.sources import Place, choose_place, find_place, find_policy, named_place
 from diffclone.deploy.pretrained import pretrained, pretrained_names
 from diffclone.errors import InvalidSettings
 from diffclone.evaluation import Protocol, Scores, Starts, evaluate
@@ -17,7 +19,7 @@ from diffclone.reports.numbers import format_score, format_score_interval
 from diffclone.statistics import mean_interval
 from diffclone.tasks import TASKS
 from diffclone.tasks.options import parse_options
-from diffclone.training.runs import Run, evaluation_record, record_evaluation
+from diffclone.training.runs import evaluation_record, record_evaluation
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Evaluate:
     """Run episodes with every member of a run, and append the scores to the Records of the run."""
 
     run_folder: Annotated[tyro.conf.Positional[Path | None], tyro.conf.arg(metavar="RUN")] = None
-    """Folder of a run, made by `diffclone train`."""
+    """Folder of a run, made by `diffclone train`; or of a policy."""
     pretrained: str | None = None
     """Evaluate a bundled policy instead: TASK or TASK/METHOD. Nothing is written."""
     snapshot: int | None = None
@@ -33,7 +35,7 @@ class Evaluate:
     episodes: int = 100
     """Episodes per member. The paper's protocol always counts a hundred."""
     task: str | None = None
-    """Task to evaluate on; by default the task that the run was trained for."""
+    """Task or task setting to evaluate on; by default the one that the run was trained for."""
     env: str | None = None
     """Evaluate in this Gymnasium environment instead; `module:id` imports the module first."""
     protocol: Protocol = "fixed"
@@ -57,44 +59,45 @@ class Evaluate:
             raise InvalidSettings(
                 f"name one policy: the folder of a run, or --pretrained with one of {', '.join(pretrained_names())}."
             )
-        run = None if self.run_folder is None else Run(self.run_folder)
-        if run is None:
+        if self.protocol == "paper" and self.env is not None:
+            raise InvalidSettings("--protocol paper is for bundled tasks; --env counts every episode.")
+        if self.run_folder is not None:
+            source = find_policy(self.run_folder, self.snapshot)
+            policy = source.load(device)
+            place = choose_place(source, policy, self.task, self.env)
+        else:
             if self.snapshot is not None:
                 raise InvalidSettings("--snapshot is for the folder of a run; a bundled policy has no snapshots.")
-            policy = pretrained(self.pretrained or "", device=device)
-        else:
-            policy = run.policy(device) if self.snapshot is None else run.snapshot(self.snapshot, device)
-        task = (self.pretrained or "").split("/")[0] if run is None else run.identity()["task"]
+            source, policy = None, pretrained(self.pretrained or "", device=device)
+            place = named_place(self.task, self.env) or find_place((self.pretrained or "").split("/")[0])
         policy = choose_members(policy, parse_values("--where", self.where)).acting(**parse_options(self.acting))
-        scores = self.run_episodes(policy, self.env or self.task or task)
+        scores = self.run_episodes(policy, place)
+        run = None if source is None else source.run
         record = (
-            evaluation_record(policy, scores) if run is None else record_evaluation(run, policy, scores, self.snapshot)
+            evaluation_record(policy, scores)
+            if source is None or run is None
+            else record_evaluation(run, policy, scores, source.snapshot)
         )
         if self.json:
             print_json(asdict(record))
-        else:
-            print_scores(policy, scores)
+            return
+        print_scores(policy, scores)
+        if source is not None and self.run_folder is not None:
+            where = [("--env", self.env), ("--task", self.task)]
+            flags = [word for flag, value in where if value is not None for word in (flag, value)]
+            print_message(next_command("render", self.run_folder, *flags, "--out", source.folder / "episode.gif"))
 
-    def run_episodes(self, policy: Policy, task: str | None) -> Scores:
-        """Run all episodes in a task or an environment."""
-        if task is None:
-            raise InvalidSettings(
-                f"{self.run_folder} was trained on a file of no known task; add --task NAME, or --env ID for any "
-                "Gymnasium environment."
-            )
-        if self.env is None:
-            TASKS[task]  # raises an error that names the nearest task
-        elif self.protocol == "paper":
-            raise InvalidSettings("--protocol paper is for bundled tasks; --env counts every episode.")
+    def run_episodes(self, policy: Policy, place: Place) -> Scores:
+        """Run all episodes."""
         with bars() as show:
             return evaluate(
                 policy,
-                task,
+                place.name,
                 episodes=self.episodes,
                 protocol=self.protocol,
                 starts=self.starts,
-                progress=lambda done, total: show.update(f"running {task}", done, total),
-                **parse_options(self.options),
+                progress=lambda done, total: show.update(f"running {place.name}", done, total),
+                **{**place.options, **parse_options(self.options)},
             )
 
 

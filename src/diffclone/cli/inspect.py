@@ -23,7 +23,7 @@ from diffclone.data.inspection import (
     rank_episodes,
     summarise,
 )
-from diffclone.errors import InvalidSettings, MissingPackage
+from diffclone.errors import InvalidSettings, MissingPackage, install_command
 from diffclone.files import refuse_existing, write_atomically
 
 TABLE_DIMENSIONS, TABLE_EPISODES, PAGE_EPISODES = 24, 5, 20
@@ -165,13 +165,13 @@ class Inspection:
         return columns, rows
 
 
-def check_page(path: Path) -> None:
+def check_page(path: Path, flag: str = "--page") -> None:
     """Raise an error if the page cannot be written, before any data is read."""
     if path.suffix != ".html":
         raise InvalidSettings(f"the page is written as .html; {path} ends in {path.suffix or 'nothing'}.")
     refuse_existing(path)
     if find_spec("matplotlib") is None:
-        raise MissingPackage("--page needs the package matplotlib. Try: pip install 'diffclone[report]'.")
+        raise MissingPackage(f"{flag} needs the package matplotlib. Try: {install_command('report')}.")
 
 
 def guide_costs(folder: Path, demos: Demonstrations) -> Costs:

@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 
 from diffclone.cli.console import print_message, print_table
 from diffclone.cli.interrupt import raise_on_ctrl_c
+from diffclone.cli.version import describe_versions
 from diffclone.errors import DiffcloneError, DiffcloneWarning, UnknownName
-from diffclone.records import versions
 from diffclone.registry import Registry
 
 EXIT_ERROR, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 130, 1
@@ -31,6 +31,7 @@ COMMANDS: Registry[str] = Registry(
         "convert": "Write demonstrations in another format.",
         "train": "Train a policy on demonstrations, several seeds at once.",
         "evaluate": "Run episodes with a trained policy and record the scores.",
+        "compare": "Compare runs on the same starts: differences, losses and settings.",
         "calibrate": "Set the alarm thresholds of a trained policy's monitor.",
         "render": "Record an episode of a policy or an expert as a video or an image.",
         "export": "Write a policy to a file that runs without torch.",
@@ -38,6 +39,7 @@ COMMANDS: Registry[str] = Registry(
         "expert": "Score a task's expert.",
         "reproduce": "Run experiments of the paper and compare them with its printed numbers.",
         "report": "Write the results of the experiments as one page.",
+        "version": "Print versions, the device and the extras that are installed.",
     },
 )
 """One sentence per command. The class `Train` in `diffclone.cli.train` is the command `train`, and so on."""
@@ -112,7 +114,7 @@ def dispatch(argv: list[str]) -> None:
         print_table("diffclone COMMAND --help explains each:", ["command", "what it does"], rows)
         return
     if name in ("-V", "--version"):
-        sys.stdout.write(f"diffclone {versions()['diffclone']}\n")
+        sys.stdout.write(f"{describe_versions()}\n")
         return
     if name in MOVED:
         raise UnknownName(MOVED[name])

@@ -9,7 +9,7 @@ import tyro
 
 from diffclone.cli.console import print_message
 from diffclone.cli.reproduce import parse_files
-from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage
+from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage, install_command
 from diffclone.experiments import EXPERIMENTS
 from diffclone.experiments.claims_table import decide_claims
 from diffclone.experiments.compare import compare_experiments
@@ -42,7 +42,7 @@ class Report:
         """Write the folder."""
         refuse_existing(self.out)
         if find_spec("matplotlib") is None:
-            raise MissingPackage("a report needs the package matplotlib. Try: pip install 'diffclone[report]'.")
+            raise MissingPackage(f"a report needs the package matplotlib. Try: {install_command('report')}.")
         from diffclone.reports.report import build_report
         from diffclone.reports.training_length import draw_training_lengths
 

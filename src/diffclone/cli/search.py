@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from diffclone.cli.console import bars, print_json, print_message, print_table
+from diffclone.cli.hints import next_evaluation
 from diffclone.cli.interrupt import between_updates
 from diffclone.cli.tracking import Write
 from diffclone.data import Demonstrations
@@ -60,7 +61,7 @@ def run_search(
     if result.candidates:
         print_candidates(result)
     where = f" What was tried is on {page}." if page else ""
-    print_message(f"{result.policy!r} in {folder}.{where} Next: diffclone evaluate {folder}")
+    print_message(f"{result.policy!r} in {folder}.{where} {next_evaluation(folder, result.policy)}")
 
 
 def print_candidates(result: SearchResult) -> None:

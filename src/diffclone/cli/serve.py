@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from diffclone.cli.arguments import RunFolder
 from diffclone.cli.console import print_message
-from diffclone.training.runs import Run
+from diffclone.cli.sources import find_policy
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Serve:
         """Serve the policy until Ctrl-C or SIGTERM."""
         from diffclone.deploy.server import Server, serve  # needs packages that not every installation has
 
-        policy = Run(self.run_folder).policy()[self.member]
+        policy = find_policy(self.run_folder).load()[self.member]
         token = self.token if self.token is not None else os.environ.get("DIFFCLONE_TOKEN")
         server = Server(policy, token=token, allow_hosts=self.allow_host, allow_origins=self.allow_origin)
         host = f"[{self.host}]" if ":" in self.host else self.host

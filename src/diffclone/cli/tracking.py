@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from diffclone.errors import MissingPackage
+from diffclone.errors import MissingPackage, install_command
 from diffclone.training import Progress
 
 Write = Callable[[Progress], None]
@@ -36,7 +36,7 @@ def tensorboard_writer(folder: Path) -> Generator[Write, None, None]:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise MissingPackage(
-            "--tensorboard needs the package tensorboard. Try: pip install 'diffclone[tensorboard]'."
+            f"--tensorboard needs the package tensorboard. Try: {install_command('tensorboard')}."
         ) from None
     writers: list[SummaryWriter] = []
 
@@ -59,7 +59,7 @@ def wandb_writer(folder: Path) -> Generator[Write, None, None]:
     try:
         import wandb
     except ImportError:
-        raise MissingPackage("--wandb needs the package wandb. Try: pip install 'diffclone[wandb]'.") from None
+        raise MissingPackage(f"--wandb needs the package wandb. Try: {install_command('wandb')}.") from None
     runs: list[Any] = []
 
     def write(now: Progress) -> None:

@@ -24,9 +24,11 @@ from diffclone.cli.arguments import (
     parse_values,
 )
 from diffclone.cli.console import bars, print_json, print_message
+from diffclone.cli.hints import next_evaluation
 from diffclone.cli.interrupt import between_updates
 from diffclone.cli.parser import parse, parse_known
 from diffclone.cli.search import parse_budget, run_search
+from diffclone.cli.sources import is_bundled
 from diffclone.cli.tracking import tracking
 from diffclone.data import Demonstrations
 from diffclone.data.formats import describe
@@ -35,7 +37,6 @@ from diffclone.experiments import PRESETS, preset
 from diffclone.fit import FitOptions
 from diffclone.guides import GUIDES
 from diffclone.model import Default, Method
-from diffclone.tasks import TASKS
 from diffclone.training import Precision, Progress
 from diffclone.training.episodes import RunEpisodes
 from diffclone.training.overfitting import Overfitting
@@ -114,7 +115,7 @@ class TrainOptions:
             checkpoint_seconds=self.checkpoint_seconds,
             cache=guide_cache() if self.cache else None,
         )
-        if data not in TASKS:
+        if not is_bundled(data):
             print_message(f"{data} is {describe(whole)}")
         if self.preset is not None:
             key = f"{task}/{name}/{self.preset}"
@@ -143,7 +144,7 @@ class TrainOptions:
             about = {"members": list(policy.members), "diverged": list(policy.diverged), "data": policy.data}
             print_json({"run": str(self.out), **about})
         else:
-            print_message(f"{policy!r} in {self.out}. Next: diffclone evaluate {self.out}")
+            print_message(f"{policy!r} in {self.out}. {next_evaluation(self.out, policy)}")
 
     def search(self, data: str, task: str | None, demos: Demonstrations) -> None:
         """Choose method, settings and training length, train the choice and print what was tried."""
@@ -158,7 +159,7 @@ class TrainOptions:
             task=task,
             episodes=episodes,
         )
-        if data not in TASKS:
+        if not is_bundled(data):
             print_message(f"{data} is {describe(whole)}")
         log = tracking(self.out, tensorboard=self.tensorboard, wandb=self.wandb)
         run_search(self.out, demos, options, log, json=self.json)
@@ -185,7 +186,7 @@ class TrainOptions:
             demos = demos.with_action_noise(self.action_noise)
         share = self.held_out
         if share is None:
-            by_default = data not in TASKS and self.preset is None
+            by_default = not is_bundled(data) and self.preset is None
             share = HELD_OUT if by_default and demos.num_episodes >= 1 / HELD_OUT else 0.0
         if not 0 <= share < 1:
             raise InvalidSettings(f"--held-out must be at least 0 and below 1; it is {share:g}.")

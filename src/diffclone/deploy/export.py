@@ -16,7 +16,7 @@ import numpy as np
 from torch import Tensor
 
 from diffclone.deploy import runtime
-from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage
+from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage, install_command
 from diffclone.files import create_path
 from diffclone.nn import MLP
 from diffclone.nn.images import ConvNet
@@ -267,7 +267,7 @@ def load_numpy(path: Path) -> ActFunction:
 
 def onnx_missing() -> MissingPackage:
     """Return the error that says what to install."""
-    return MissingPackage("--to onnx needs the packages onnx and onnxruntime. Try: pip install 'diffclone[export]'.")
+    return MissingPackage(f"--to onnx needs the packages onnx and onnxruntime. Try: {install_command('export')}.")
 
 
 FORMATS: dict[Format, tuple[Callable[[PolicyArrays], bytes], Callable[[Path], ActFunction]]] = {

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias, final
 from diffclone.deploy.serving.access import Access, is_loopback, listen
 from diffclone.deploy.serving.batching import Piece
 from diffclone.deploy.serving.bodies import flatten_scores
-from diffclone.errors import InvalidSettings, MissingPackage
+from diffclone.errors import InvalidSettings, MissingPackage, install_command
 from diffclone.policy import Policy
 from diffclone.records import versions
 from diffclone.settings import to_dict
@@ -38,7 +38,7 @@ try:
     from diffclone.deploy.serving.connections import Connection
 except ImportError as error:
     package = (error.name or "").partition(".")[0]
-    raise MissingPackage(f"the server needs the package {package}. Try: pip install 'diffclone[serve]'.") from None
+    raise MissingPackage(f"the server needs the package {package}. Try: {install_command('serve')}.") from None
 
 BACKLOG = 1024
 """Connections that the operating system accepts before the server does."""

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from diffclone.errors import InvalidSettings, MissingPackage
+from diffclone.errors import InvalidSettings, MissingPackage, install_command
 from diffclone.evaluation import evaluate
 from diffclone.experiments.measure_samples import (
     measure_reconstruction,
@@ -67,7 +67,7 @@ def cluster(values: npt.NDArray[np.float64], seed: int) -> npt.NDArray[np.int64]
     try:
         from sklearn.cluster import KMeans
     except ImportError:
-        raise MissingPackage("k-means needs scikit-learn. Try: pip install 'diffclone[report]'.") from None
+        raise MissingPackage(f"k-means needs scikit-learn. Try: {install_command('report')}.") from None
     means: Any = KMeans(CLUSTERS, random_state=seed)
     return means.set_params(n_init=10).fit_predict(values).astype(np.int64)
 

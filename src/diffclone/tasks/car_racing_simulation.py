@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.error import DependencyNotInstalled
 
-from diffclone.errors import MissingPackage
+from diffclone.errors import MissingPackage, install_command
 from diffclone.tasks.batch import Doubles, Image, Rows
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # pygame prints a greeting on standard output
@@ -24,7 +24,7 @@ try:
     from gymnasium.envs.box2d import car_racing
 except (ImportError, DependencyNotInstalled):
     raise MissingPackage(
-        "the task 'car-racing' needs Box2D and pygame, which are not installed. Try: pip install 'diffclone[tasks]'."
+        f"the task 'car-racing' needs Box2D and pygame, which are not installed. Try: {install_command('tasks')}."
     ) from None
 
 FRAME_SIZE = 64

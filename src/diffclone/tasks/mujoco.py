@@ -16,7 +16,7 @@ from typing import Any, final
 
 import numpy as np
 
-from diffclone.errors import CannotRender, MissingPackage
+from diffclone.errors import CannotRender, MissingPackage, install_command
 from diffclone.tasks.batch import BatchEnv, Doubles, Image, Rows
 
 IMAGE_HEIGHT, IMAGE_WIDTH = 360, 480
@@ -174,7 +174,7 @@ def find_asset(package: str, task: str, path: str) -> Path:
     if spec is None or spec.origin is None:
         raise MissingPackage(
             f"the task {task!r} needs the models of {distribution}, which is not installed. "
-            "Try: pip install 'diffclone[tasks]'."
+            f"Try: {install_command('tasks')}."
         )
     found = Path(spec.origin).parent / path
     if not found.exists():

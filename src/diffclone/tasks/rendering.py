@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from diffclone.errors import InvalidSettings, MissingPackage
+from diffclone.errors import InvalidSettings, MissingPackage, install_command
 from diffclone.tasks.batch import START_SEEDS, BatchEnv, Doubles, Image
 from diffclone.tasks.experts import Expert, run_episode
 from diffclone.tasks.task import Task
@@ -80,7 +80,7 @@ def write_frames(path: Path, frames: Sequence[Image]) -> None:
     try:
         import imageio.v3 as imageio
     except ImportError:
-        raise MissingPackage("writing images needs imageio. Try: pip install 'diffclone[render]'.") from None
+        raise MissingPackage(f"writing images needs imageio. Try: {install_command('render')}.") from None
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".png":
         chosen = np.linspace(0, len(frames) - 1, STRIP_FRAMES).round().astype(int)
@@ -95,5 +95,5 @@ def write_frames(path: Path, frames: Sequence[Image]) -> None:
         if "ffmpeg" not in str(error).lower() and "backend" not in str(error).lower():
             raise
         raise MissingPackage(
-            "writing .mp4 needs imageio-ffmpeg. Try: pip install 'diffclone[render]', or write a .gif."
+            f"writing .mp4 needs imageio-ffmpeg. Try: {install_command('render')}, or write a .gif."
         ) from None

@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
-from diffclone.errors import InvalidSettings, MissingPackage
+from diffclone.errors import InvalidSettings, MissingPackage, install_command
 from diffclone.tasks.batch import BatchEnv
 from diffclone.tasks.experts import Expert
 from diffclone.tasks.options import check_options
@@ -77,7 +77,7 @@ class Task:
         except ImportError as error:
             raise MissingPackage(
                 f"the task {self.name!r} cannot be made ({str(error).splitlines()[0]}). The bundled tasks need: "
-                "pip install 'diffclone[tasks]'."
+                f"{install_command('tasks')}."
             ) from None
 
     def check_options(self, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.formats.options import ReadOptions
 from diffclone.data.formats.rows import AnyRows, Array, Rows, chain_rows, fill_matrix
-from diffclone.errors import InvalidData, MissingPackage
+from diffclone.errors import InvalidData, MissingPackage, install_command
 
 __all__ = [
     "Array",
@@ -128,4 +128,4 @@ def import_optional(package: str) -> Any:
         return importlib.import_module(package)
     except ImportError:
         name = package.partition(".")[0]
-        raise MissingPackage(f"this format needs the package {name}. Try: pip install 'diffclone[data]'.") from None
+        raise MissingPackage(f"this format needs the package {name}. Try: {install_command('data')}.") from None
