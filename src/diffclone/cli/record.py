@@ -12,7 +12,7 @@ from typing import Any
 from diffclone.cli.console import bars, print_json, print_message
 from diffclone.cli.user_function import load_function
 from diffclone.data.formats import check_target
-from diffclone.errors import DiffcloneError, InvalidData, InvalidSettings, MissingPackage, UnknownName
+from diffclone.errors import DiffcloneError, InvalidData, InvalidSettings, MissingPackage, install_command, UnknownName
 from diffclone.policy import Policy
 from diffclone.records import versions
 from diffclone.tasks import TASKS
@@ -164,7 +164,7 @@ class Record:
 def make_any_env(name: str, options: dict[str, Any]) -> Any:
     """Make the environment of a task, or of a Gymnasium id."""
     if importlib.util.find_spec("gymnasium") is None:
-        raise MissingPackage("recording needs the package gymnasium. Try: pip install 'diffclone[tasks]'.")
+        raise MissingPackage(f"recording needs the package gymnasium. Try: {install_command('tasks')}.")
     import gymnasium as gym
 
     from diffclone.tasks.environment import TaskEnv

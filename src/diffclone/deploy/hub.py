@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from diffclone.deploy.card import UNKNOWN_LICENSE, model_card
 from diffclone.deploy.monitor import CALIBRATION, WEIGHTS
-from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings, MissingPackage
+from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings, MissingPackage, install_command
 from diffclone.files import read_json, write_atomically
 from diffclone.records import Record, versions
 
@@ -88,7 +88,7 @@ def import_hub() -> Any:
     try:
         import huggingface_hub
     except ImportError:
-        raise MissingPackage("the Hub needs the package huggingface_hub. Try: pip install 'diffclone[hub]'.") from None
+        raise MissingPackage(f"the Hub needs the package huggingface_hub. Try: {install_command('hub')}.") from None
     return huggingface_hub
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from diffclone.errors import InvalidData, InvalidSettings, MissingPackage
+from diffclone.errors import InvalidData, InvalidSettings, MissingPackage, install_command
 
 if TYPE_CHECKING:
     from gymnasium import Wrapper
@@ -224,7 +224,7 @@ class RecordDemonstrations(AnyWrapper, RecordConstructorArgs):
 
 def _check_env(env: Any) -> None:
     if importlib.util.find_spec("gymnasium") is None:
-        raise MissingPackage("recording needs the package gymnasium. Try: pip install 'diffclone[tasks]'.")
+        raise MissingPackage(f"recording needs the package gymnasium. Try: {install_command('tasks')}.")
     import gymnasium as gym
 
     if isinstance(env, gym.vector.VectorEnv):
