@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import Autoreset, NormalizeObservation, TimeLimit
 
 from diffclone import Demonstrations, RecordDemonstrations
-from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
+from diffclone.errors import InvalidData, InvalidFile, InvalidSettings, install_command
 from diffclone.tasks.observations import Flattener, keys_in
 from diffclone.tasks.playing import play_episodes
 
@@ -302,7 +302,7 @@ def test_public_names_import_without_gymnasium() -> None:
         "except DiffcloneError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout == "recording needs the package gymnasium. Try: pip install 'diffclone[tasks]'.\n", done.stderr
+    assert done.stdout == f"recording needs the package gymnasium. Try: {install_command('tasks')}.\n", done.stderr
 
 
 # Playing.

@@ -12,7 +12,7 @@ from typing import Any
 from diffclone.cli.console import bars, print_json, print_message
 from diffclone.cli.user_function import load_function
 from diffclone.data.formats import check_target
-from diffclone.errors import DiffcloneError, InvalidData, InvalidSettings, MissingPackage, install_command, UnknownName
+from diffclone.errors import DiffcloneError, InvalidData, InvalidSettings, MissingPackage, UnknownName, install_command
 from diffclone.policy import Policy
 from diffclone.records import versions
 from diffclone.tasks import TASKS
