@@ -21,13 +21,11 @@ from diffclone.deploy.card import model_card
 from diffclone.deploy.hub import find_folder, upload
 from diffclone.deploy.memory import Chunks, Memory, Session
 from diffclone.deploy.monitor import CALIBRATION, Monitor, Score
-from diffclone.deploy.policy_config import FORMAT, PolicyConfig
+from diffclone.deploy.policy_config import FORMAT, PolicyConfig, find_policy_folder, make_config
 from diffclone.errors import InvalidData, InvalidSettings, UnknownMember
 from diffclone.files import create_path, digest, write_atomically, write_json, write_tensors
 from diffclone.model import Dims, Method
-from diffclone.records import versions
 from diffclone.rng import Rng
-from diffclone.settings import to_dict
 from diffclone.training.guide import TrainedGuide
 from diffclone.training.members import Member, from_matrix, to_matrix
 
@@ -236,17 +234,7 @@ class Policy:
 
     def config(self) -> dict[str, Any]:
         """Return what `config.json` contains, apart from the hash of the weights."""
-        return {
-            "format": FORMAT,
-            "method": to_dict(self.method),
-            "members": list(self.members),
-            "observation_size": self.dims.obs,
-            "action_size": self.dims.act,
-            "action_bounds": None if self.bounds is None else [edge.tolist() for edge in self.bounds],
-            "diverged": list(self.diverged),
-            "data": self.data,
-            "versions": versions(),
-        }
+        return make_config(self.method, self.members, self.dims, self.bounds, self.diverged, self.data)
 
     def save(self, folder: str | Path, *, half: bool = False) -> None:
         """Write `config.json`, `model.safetensors` and a model card, `README.md`, into a new or empty folder.
@@ -270,8 +258,7 @@ class Policy:
     @classmethod
     def load(cls, folder: str | Path, *, device: torch.device | str = "cpu") -> "Policy":
         """Read a folder that `save` wrote, or the policy in the folder of a run."""
-        folder = Path(folder)
-        folder = folder / "policy" if (folder / "policy" / "config.json").exists() else folder
+        folder = find_policy_folder(Path(folder))
         config = PolicyConfig.read(folder / "config.json")
         net, normaliser, bounds = config.read_weights(folder)
         normaliser, chunks = normaliser.to(device, normaliser.obs_mean.dtype), config.method.chunks

@@ -1,7 +1,7 @@
 """Read a saved policy: check the keys and types of config.json, and the tensors of model.safetensors against them."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, final
@@ -14,8 +14,9 @@ from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings
 from diffclone.files import digest, read_json, read_tensors
 from diffclone.methods import METHODS
 from diffclone.model import Dims, Method
+from diffclone.records import versions
 from diffclone.rng import Rng
-from diffclone.settings import from_dict
+from diffclone.settings import from_dict, to_dict
 from diffclone.training.members import Member
 
 FORMAT = 1
@@ -108,3 +109,30 @@ def check_shapes(folder: Path, tensors: Mapping[str, Tensor], expected: Mapping[
                 f"{folder}: config.json requires {name} of shape {tuple(shape)}; model.safetensors has "
                 f"{'none' if found is None else tuple(found)}."
             )
+
+
+def make_config(
+    method: Method[Any],
+    members: Sequence[Member],
+    dims: Dims,
+    bounds: tuple[Tensor, Tensor] | None,
+    diverged: Sequence[int],
+    data: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return what config.json contains, apart from the hash of the weights."""
+    return {
+        "format": FORMAT,
+        "method": to_dict(method),
+        "members": list(members),
+        "observation_size": dims.obs,
+        "action_size": dims.act,
+        "action_bounds": None if bounds is None else [edge.tolist() for edge in bounds],
+        "diverged": list(diverged),
+        "data": dict(data),
+        "versions": versions(),
+    }
+
+
+def find_policy_folder(path: Path) -> Path:
+    """Return the folder of a policy: `path/policy` if `path` is the folder of a run that has one, else `path`."""
+    return path / "policy" if (path / "policy" / "config.json").exists() else path
