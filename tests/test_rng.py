@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -141,3 +143,17 @@ def test_integers_cover_their_range_evenly(high: int) -> None:
     counts = torch.bincount(x, minlength=high).numpy()
     assert len(counts) == high
     assert high == 1 or stats.chisquare(counts).pvalue > 1e-3
+
+
+DRAWS: list[Callable[[Rng], Tensor]] = [
+    lambda rng: rng.normal(3, 2),
+    lambda rng: rng.uniform(3),
+    lambda rng: rng.integers(5, 3, 2),
+    lambda rng: rng.kept(128, 3),
+]
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_draws_on_the_meta_device_have_the_same_shapes_and_types(draw: Callable[[Rng], Tensor]) -> None:
+    real, meta = (draw(Rng([0, 1], device=device)["a"]) for device in ("cpu", "meta"))
+    assert (meta.shape, meta.dtype, meta.device.type) == (real.shape, real.dtype, "meta")

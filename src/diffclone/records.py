@@ -5,6 +5,7 @@ import importlib.metadata
 import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, final
 
@@ -14,6 +15,12 @@ from diffclone.files import append_line, read_lines
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that can change a number."""
+    return dict(_versions())
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Return the versions of this process. Looking them up takes milliseconds."""
     found = {"python": platform.python_version()}
     for package in ("diffclone", "torch", "numpy", "mujoco", "gymnasium", "metaworld", "ogbench"):
         try:

@@ -151,6 +151,9 @@ class Rng:
         call = clock.calls.get(self.path, 0)
         clock.calls[self.path] = call + 1
         key = (self.path, call, kind, shape)
-        if key not in clock.drawn:
+        if key not in clock.drawn and self.device.type == "meta":  # shapes alone; PyTorch computes them slowly
+            dtype = {"integers": torch.int64, "kept": torch.bool}.get(kind.split()[0], self.dtype)
+            clock.drawn[key] = torch.empty(clock.length, len(self.seeds), *shape, dtype=dtype, device=self.device)
+        elif key not in clock.drawn:
             clock.drawn[key] = draw(call).reshape(clock.length, len(self.seeds), *shape)
         return clock.drawn[key][clock.index]
