@@ -188,12 +188,13 @@ def test_robomimic_episodes_are_ordered_by_number_and_observations_by_key(tmp_pa
         "left_out": {"agentview_image": [4, 4, 3], "words": []},
         "episodes": 3,
         "steps": 8,
+        "subsets": {"train": 2},
     }
     assert demos.meta["observation_keys"] == [["goal", 2], ["state", 3]]
     assert demos.meta["environment"] == "Lift"
     line = describe(demos)
     assert line.startswith("robomimic HDF5: 3 episodes, 8 steps; observations goal (2), state (3) in -")
-    assert line.endswith("left out agentview_image (4, 4, 3), words ()")
+    assert line.endswith("left out agentview_image (4, 4, 3), words (); subsets for --filter-key: train (2)")
     part = Demonstrations.load(f"{path}#train")
     assert part.fingerprint == demos.take([0, 2]).fingerprint
     with pytest.raises(InvalidData, match=r"lacks /mask/valid; the group contains train"):

@@ -100,6 +100,8 @@ def describe(demos: Demonstrations) -> str:
     ]
     if left_out := known.get("left_out"):
         parts.append(f"left out {_list_shapes(left_out)}")
+    if subsets := known.get("subsets"):
+        parts.append(f"subsets for --filter-key: {', '.join(f'{name} ({n})' for name, n in subsets.items())}")
     return _to_line(f"{known.get('format', 'demonstrations')}: {'; '.join(parts)}")
 
 

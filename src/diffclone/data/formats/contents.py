@@ -47,6 +47,8 @@ class FileContents:
     """Metadata for the demonstrations."""
     left_out: Mapping[str, Sequence[int]] = field(default_factory=dict[str, Sequence[int]])
     """Shapes of observations that are in the file and are not read: images and texts."""
+    subsets: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Names that `--filter-key` takes, and the number of episodes of each."""
 
     def to_demonstrations(self, source: Path | str, options: ReadOptions) -> Demonstrations:
         """Concatenate the observations. `meta["understood"]` lists what was read from the file."""
@@ -68,10 +70,12 @@ class FileContents:
             "left_out": {key: list(shape) for key, shape in self.left_out.items()},
             "episodes": len(self.episode_ends),
             "steps": len(act),
+            **({"subsets": dict(self.subsets)} if self.subsets else {}),
         }
         parts = [[key, math.prod(values.shape[1:])] for key, values in self.obs.items()]
-        # Keys that an earlier conversion recorded stay: they name the original parts.
         meta = {"observation_keys": parts, **self.meta, "understood": understood}
+        if options.obs_keys:  # otherwise keys that an earlier conversion recorded stay: they name the original parts
+            meta["observation_keys"] = parts
         return Demonstrations(obs, act, self.episode_ends, meta)
 
 

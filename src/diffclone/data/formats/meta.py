@@ -68,9 +68,13 @@ def _is_shape(value: Any) -> bool:
 
 
 def _is_summary(value: Any) -> bool:
-    return isinstance(value, dict) and all(
-        isinstance(shapes := value.get(key, {}), dict) and all(map(_is_shape, shapes.values()))
-        for key in ("observations", "left_out")
+    return (
+        isinstance(value, dict)
+        and all(
+            isinstance(shapes := value.get(key, {}), dict) and all(map(_is_shape, shapes.values()))
+            for key in ("observations", "left_out")
+        )
+        and isinstance(value.get("subsets", {}), dict)
     )
 
 
@@ -81,6 +85,6 @@ EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: value == [] or bool(observation_parts({"observation_keys": value})),
         "a list of [name, size]",
     ),
-    "understood": (_is_summary, "the shapes of observations and left_out by name"),
+    "understood": (_is_summary, "the shapes of observations and left_out by name, and numbers of subsets"),
 }
 """For each checked entry: the check, and what the entry must be, in words."""

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,33 @@ from diffclone.data.formats.hdf5 import (
     SUFFIXES,
     get_dataset,
     get_group,
+    get_item,
     get_text,
+    is_group,
+    is_stored,
     list_root,
     open_hdf5,
-    read_numbers,
+    read_rows,
 )
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import observation_parts, order_keys, parse_meta
+from diffclone.data.formats.names import expand_patterns
 from diffclone.data.formats.options import ReadOptions
 from diffclone.errors import InvalidData
 from diffclone.files import create_path
 
+DEPTH = 4
+"""Largest number of nested groups in `obs`."""
+MOST_MASKS = 100
+"""Masks that are listed."""
+
 
 def read_robomimic(path: Path, options: ReadOptions) -> Demonstrations:
-    """Read the low-dimensional observations of all episodes, or of those that `mask/<filter_key>` lists."""
-    mask = options.filter_key
+    """Read the low-dimensional observations of all episodes, or of those that `mask/<filter_key>` lists.
+
+    Observations are the keys of `obs`, sorted, and those that are chosen also anything else in an episode, such as
+    `states`. Actions are `actions`, or what is chosen, such as `actions_abs` or `action_dict/abs_pos`.
+    """
     budget = MemoryBudget.from_path(path)
     episodes: list[Episode] = []
     left_out: dict[str, Any] = {}
@@ -36,23 +49,21 @@ def read_robomimic(path: Path, options: ReadOptions) -> Demonstrations:
         if "data" not in file:
             raise InvalidData(_explain_missing_data(path, list(file)))
         data = get_group(file, "data", path)
-        meta = _read_meta(data, path)
+        meta, mask = _read_meta(data, path), options.filter_key
         names = sorted(data, key=_episode_number) if mask is None else _read_mask(file, mask, path)
+        first, *others = options.action_keys or ("actions",)
         for name in names:
             demo = get_group(data, name, path)
-            if "obs" not in demo:
-                raise InvalidData(
-                    f"{path}: {demo.name} has no obs; it has {', '.join(demo) or 'nothing'}. "
-                    "robomimic's dataset_states_to_obs.py adds it."
-                )
-            group = get_group(demo, "obs", path)
-            stored = {key: get_dataset(group, key, path) for key in group}
-            others = [k for k, v in stored.items() if is_image(v.shape, v.dtype) or v.dtype.kind not in "fiub"]
-            left_out |= {key: stored[key].shape[1:] for key in others}
-            obs = {key: read_numbers(stored[key], budget) for key in order_keys(stored.keys() - set(others), meta)}
-            episodes.append((obs, read_numbers(get_dataset(demo, "actions", path), budget)))
-    joined = join_episodes(path, episodes)
-    return FileContents("robomimic HDF5", *joined, meta, left_out).to_demonstrations(path, options)
+            obs, images = _choose_observations(demo, meta, options, path)
+            left_out |= images
+            acts = {key: _find_dataset(demo, key, path) for key in (first, *others)}
+            columns = obs | {f"action {key}": acts[key] for key in others}
+            rows = {key: read_rows(item, budget) for key, item in columns.items()}
+            episodes.append((rows, read_rows(acts[first], budget)))
+        obs, act, ends = join_episodes(path, episodes)
+        actions = {first: act, **{key: obs.pop(f"action {key}") for key in others}}
+        contents = FileContents("robomimic HDF5", obs, actions, ends, meta, left_out, _count_masks(file, path))
+        return contents.to_demonstrations(path, options)
 
 
 def write_robomimic(demos: Demonstrations, name: str) -> None:
@@ -65,7 +76,8 @@ def write_robomimic(demos: Demonstrations, name: str) -> None:
     with create_path(Path(name)) as path, import_optional("h5py").File(path, "w") as file:
         data = file.create_group("data")
         data.attrs["total"] = demos.num_steps
-        data.attrs["env_args"] = json.dumps({"env_name": demos.meta.get("task") or "", "type": 2, "env_kwargs": {}})
+        environment = str(demos.meta.get("task") or demos.meta.get("environment") or "")
+        data.attrs["env_args"] = json.dumps({"env_name": environment, "type": 2, "env_kwargs": {}})
         data.attrs["diffclone"] = json.dumps(demos.meta)
         for number, (obs, act) in enumerate(demos.episodes()):
             demo = data.create_group(f"demo_{number}")
@@ -94,7 +106,66 @@ def _read_meta(data: Any, path: Path) -> dict[str, Any]:
     return {"source": path.name, "environment": name}
 
 
+def _choose_observations(
+    demo: Any, meta: Mapping[str, Any], options: ReadOptions, path: Path
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the datasets that form the observation, and the shapes of those in `obs` that are left out."""
+    stored = _list_datasets(get_group(demo, "obs", path), path) if "obs" in demo else {}
+    if options.obs_keys:
+        names = expand_patterns(path, [*stored, *_list_others(demo)], options.obs_keys, "--obs-keys")
+        chosen = {name: stored[name] if name in stored else _find_dataset(demo, name, path) for name in names}
+    elif "obs" not in demo:
+        raise InvalidData(
+            f"{path}: {demo.name} has no obs; it has {', '.join(demo) or 'nothing'}. robomimic's "
+            "dataset_states_to_obs.py adds it; to learn from the states of the simulator: --obs-keys states."
+        )
+    else:
+        low = [k for k, v in stored.items() if not is_image(v.shape, v.dtype) and v.dtype.kind in "fiub"]
+        chosen = {name: stored[name] for name in order_keys(low, meta)}
+    return chosen, {key: stored[key].shape[1:] for key in stored if key not in chosen}
+
+
+def _list_datasets(group: Any, path: Path, prefix: str = "", depth: int = DEPTH) -> dict[str, Any]:
+    """Return the datasets in a group and its subgroups by name, such as policy/joint_pos."""
+    found: dict[str, Any] = {}
+    for name in group:
+        item = get_item(group, name, path)
+        if not is_group(item):
+            found[f"{prefix}{name}"] = get_dataset(group, name, path)
+        elif depth > 1:
+            found |= _list_datasets(item, path, f"{prefix}{name}/", depth - 1)
+    return found
+
+
+def _list_others(demo: Any) -> list[str]:
+    """Return the names of what an episode has beside `obs`, also within its groups."""
+    return [
+        name if not is_group(demo[name]) else f"{name}/{key}"
+        for name in demo
+        if name != "obs" and is_stored(demo, name)
+        for key in (demo[name] if is_group(demo[name]) else ("",))
+    ]
+
+
+def _find_dataset(demo: Any, name: str, path: Path) -> Any:
+    """Return a dataset of an episode by name, such as action_dict/abs_pos."""
+    group, *parts = demo, *name.split("/")
+    for part in parts[:-1]:
+        group = get_group(group, part, path)
+    return get_dataset(group, parts[-1], path)
+
+
+def _count_masks(file: Any, path: Path) -> dict[str, int]:
+    """Return the number of episodes that each mask lists."""
+    if "mask" not in file:
+        return {}
+    masks = get_group(file, "mask", path)
+    return {name: int(get_dataset(masks, name, path).size) for name in list(masks)[:MOST_MASKS]}
+
+
 def _read_mask(file: Any, mask: str, path: Path) -> list[str]:
+    if "mask" not in file:
+        raise InvalidData(f"{path} has no masks, so that the episodes of {mask!r} are unknown. Remove --filter-key.")
     names = get_dataset(get_group(file, "mask", path), mask, path)
     if names.dtype.kind not in "SO" or names.ndim != 1 or names.size > 1_000_000:
         raise InvalidData(f"{path}: {names.name} must be a list of names; it is {names.dtype} of {names.shape}.")
@@ -111,7 +182,7 @@ ROBOMIMIC = Format(
     label="robomimic HDF5 file",
     recognise=lambda path: "data" in list_root(path),
     read=read_robomimic,
-    options=("filter_key", "action_kind"),
+    options=("obs_keys", "action_keys", "filter_key", "action_kind"),
     write=write_robomimic,
     suffixes=SUFFIXES,
 )

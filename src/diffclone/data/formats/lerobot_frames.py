@@ -1,0 +1,144 @@
+"""The frames of a LeRobot dataset: columns of parquet files, read in blocks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from diffclone.data.formats.contents import Array, import_optional
+from diffclone.data.formats.memory import MemoryBudget
+from diffclone.data.formats.meta import MAX_CHARACTERS, parse_meta
+from diffclone.data.formats.rows import AnyRows, Rows, read_all
+from diffclone.errors import InvalidData
+
+INDICES = ("episode_index", "frame_index")
+BLOCK_ROWS = 8192
+"""Frames read at a time, so that a wrong number of frames in the file's header is noticed early."""
+MOST_TASKS = 10_000
+"""Tasks whose texts are read."""
+
+
+@final
+class Frames:
+    """The columns of all files of a dataset, as if they were one file."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        # Files are found by listing the folder, not by the path templates in info.json, which may point outside it.
+        self.files = sorted(path for path in (folder / "data").glob("*/*.parquet") if path.is_file())
+        if not self.files:
+            raise InvalidData(f"{folder} has no data/chunk-*/*.parquet, where LeRobot stores frames.")
+        self.budget = MemoryBudget.from_path(folder / "data")
+        self.types: dict[str, Any] = {}
+        """The type of each column."""
+        with _open(self.files[0]) as file:
+            self.types = {field.name: field.type for field in file.schema_arrow}
+
+    @property
+    def numbers(self) -> list[str]:
+        """The names of columns of numbers, or of rows of numbers."""
+        return [name for name, kind in self.types.items() if _is_number(kind)]
+
+    def read_indices(self, more: Sequence[str]) -> dict[str, Array]:
+        """Read the columns with one number per frame that order the frames, and those of `more` that are there."""
+        wanted = [*INDICES, *(name for name in more if name in self.types)]
+        found: dict[str, list[Array]] = {name: [] for name in wanted}
+        for path in self.files:
+            with _open(path) as file:
+                # The sizes of single columns are not used: pyarrow aborts the process where those are damaged.
+                self.budget.reserve("a column", (max(0, file.metadata.num_rows),), 1)
+            for name, rows in self._read_file(path, wanted):
+                if rows.shape[1:] != (1,) or (name in INDICES and rows.dtype.kind not in "iu"):
+                    raise InvalidData(f"{path}: {name} must contain numbers; it contains {self.types[name]}.")
+                self.budget.reserve(name, rows.shape, rows.itemsize)
+                found[name].append(rows.reshape(-1))
+        return {name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in found.items()}
+
+    def column(self, name: str, order: npt.NDArray[np.int64], count: int) -> AnyRows:
+        """Return the frames `order` of a column; all files together have `count`."""
+        first = next((rows for path in self.files for _, rows in self._read_file(path, [name])), None)
+        if first is None:
+            return np.zeros((0, 1), dtype=np.float32)
+        shape, dtype = (count, *first.shape[1:]), first.dtype
+        self.budget.reserve(name, shape, dtype.itemsize)
+        rows = Rows(shape, dtype, lambda: self._read_column(name, first.shape[1:]))
+        in_order = len(order) == count and bool((order == np.arange(count)).all())
+        return rows if in_order else read_all(rows)[order]
+
+    def _read_column(self, name: str, shape: tuple[int, ...]) -> Iterator[Array]:
+        for path in self.files:
+            for _, rows in self._read_file(path, [name]):
+                if rows.shape[1:] != shape:
+                    raise _unequal(self.folder, name)
+                yield rows
+
+    def _read_file(self, path: Path, names: Sequence[str]) -> Iterator[tuple[str, Array]]:
+        with _open(path) as file:
+            there = set(file.schema_arrow.names)
+            if missing := [name for name in names if name not in there]:
+                raise InvalidData(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(there)) or 'nothing'}.")
+            for batch in file.iter_batches(BLOCK_ROWS, columns=list(names), use_threads=False):
+                batch.validate(full=True)
+                for name in names:
+                    yield name, _to_rows(path, name, batch.column(name))
+
+
+def read_tasks(folder: Path) -> dict[int, str]:
+    """Return the texts of tasks by index: meta/tasks.parquet of version 3, or meta/tasks.jsonl of version 2."""
+    table, lines = folder / "meta" / "tasks.parquet", folder / "meta" / "tasks.jsonl"
+    found: list[Mapping[str, Any]] = []
+    if table.is_file():
+        with _open(table) as file:
+            batch = next(iter(file.iter_batches(MOST_TASKS, use_threads=False)), None)
+        if batch is not None:
+            batch.validate(full=True)
+            found = batch.to_pylist()
+    elif lines.is_file():
+        with lines.open(encoding="utf-8") as file:
+            text = file.read(MAX_CHARACTERS)
+        found = [parse_meta(lines, line) for line in text.splitlines()[:MOST_TASKS] if line.strip()]
+    tasks: dict[int, str] = {}
+    for entry in found:  # the text is in `task`, or in an index of pandas without a name
+        number, texts = entry.get("task_index"), [value for value in entry.values() if isinstance(value, str)]
+        if isinstance(number, int) and texts:
+            tasks[number] = texts[0]
+    return tasks
+
+
+def _open(path: Path) -> Any:
+    return import_optional("pyarrow.parquet").ParquetFile(path)
+
+
+def _is_list(kind: Any) -> bool:
+    types = import_optional("pyarrow").types
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+
+
+def _is_number(kind: Any) -> bool:
+    types = import_optional("pyarrow").types
+    kind = getattr(kind, "storage_type", kind)  # an extension type, which the package `datasets` defines
+    while _is_list(kind):
+        kind = kind.value_type
+    return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+
+
+def _to_rows(path: Path, name: str, column: Any) -> Array:
+    """Convert a column to an array whose first axis is frames, and that has at least one more."""
+    kind, values = column.type, getattr(column, "storage", column)
+    shape = [len(values)]
+    while _is_list(values.type):
+        sizes = np.asarray(values.value_lengths())
+        if values.null_count or (sizes != sizes[:1]).any():
+            raise _unequal(path, name)
+        shape.append(int(sizes[0]) if len(sizes) else 1)
+        values = values.flatten()
+    array = values.to_numpy(zero_copy_only=False)
+    if array.dtype.kind not in "fiub":
+        raise InvalidData(f"{path}: {name} must contain numbers; it contains {kind}.")
+    return array.reshape(shape if len(shape) > 1 else (len(array), 1))
+
+
+def _unequal(path: Path, name: str) -> InvalidData:
+    return InvalidData(f"{path}: rows of {name} differ in length; all frames must have the same length.")
