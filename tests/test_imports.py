@@ -23,7 +23,16 @@ LAYERS = [
     ["training", "deploy.monitor"],
     ["methods"],
     ["policy", "deploy.hub", "deploy.policy_config"],
-    ["fit", "evaluation", "training.augmentation", "training.search_plan", "training.selection"],
+    [
+        "fit",
+        "evaluation",
+        "training.augmentation",
+        "training.estimate",
+        "training.search_pace",
+        "training.search_plan",
+        "training.search_state",
+        "training.selection",
+    ],
     ["deploy", "training.runs"],
     ["deploy.calibration", "training.search"],
     ["experiments", "testing"],
@@ -133,7 +142,19 @@ def test_the_public_names_import_no_optional_package() -> None:
         seconds.append(taken)
         modules |= set(found)
     assert min(seconds[1:]) < 1
-    optional = {"mujoco", "matplotlib", "minari", "h5py", "pyarrow", "zarr", "onnx", "wandb", "tensorboard", "tyro"}
+    optional = {
+        "mujoco",
+        "matplotlib",
+        "minari",
+        "h5py",
+        "pyarrow",
+        "zarr",
+        "onnx",
+        "wandb",
+        "tensorboard",
+        "tyro",
+        "rich",
+    }
     assert not optional & modules
 
 

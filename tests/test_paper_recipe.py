@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from diffclone.cli.console import Bars
 from diffclone.records import Record
 from diffclone.training import Progress
+from diffclone.training.display import Bars
 from diffclone.training.runs import Run
 from docs import recipe_tables
 

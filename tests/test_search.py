@@ -1,5 +1,6 @@
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,14 @@ from diffclone.policy import Policy
 from diffclone.training import Progress, search, search_plan
 from diffclone.training.choice import Candidate, choose, describe_choice, list_candidates, rule_metric, scores
 from diffclone.training.search import SearchOptions, search_in_folder
-from diffclone.training.search_plan import GRIDS, Grid, Rates, choose_grid, chosen_method
+from diffclone.training.search_pace import CLOSING, Deadline, OutOfTime, Pace, affordable
+from diffclone.training.search_plan import GRIDS, Grid, Rates, choose_grid, chosen_method, describe_grid
 from test_selection import line_demonstrations
 
 TINY = Grid(2, (32, 64), (1e-3,), (0.0, 0.1), (1.0,), (0.0, 1.0), 32)
+
+
+RATES = Rates(bc=1000.0, dbc=400.0, guide=500.0, final_bc=500.0, final_dbc=200.0, final_guide=250.0, score=0.5)
 
 
 def candidate(updates: int, **metrics: float) -> Candidate:
@@ -76,15 +81,62 @@ def test_candidates_are_means_over_seeds() -> None:
 
 
 def test_a_larger_budget_gives_a_larger_grid() -> None:
-    rates = Rates(bc=1000.0, dbc=400.0, guide=500.0)
-    grids = [choose_grid(rates, budget, 1) for budget in (1.0, 60.0, 240.0, 3600.0, 1e6)]
+    grids = [choose_grid(RATES, budget) for budget in (1.0, 60.0, 240.0, 3600.0, 1e6)]
     places = [GRIDS.index(grid) for grid in grids]
     assert places == sorted(places)
     assert places[0] == 0
     assert places[-1] == len(GRIDS) - 1
     for budget, grid in zip((60, 240, 3600), grids[1:], strict=False):
-        assert sum(rates.seconds(grid, 1).values()) <= budget
-    assert choose_grid(rates, 1e6, 1, images=True).dbc_members == 0
+        assert sum(RATES.seconds(grid).values()) <= budget
+    assert choose_grid(RATES, 1e6, images=True).dbc_members == 0
+
+
+def test_the_plan_has_the_time_of_every_stage() -> None:
+    grid = Grid(2, (100, 200), (1e-3,), (0.0, 0.1), (1.0,), (0.0, 1.0), 300)
+    seconds = RATES.seconds(grid)
+    scored = 4 * 2 * 0.5
+    assert seconds == pytest.approx(
+        {
+            "trying BC: policy": 4 * 200 / 1000 + scored,
+            "trying DBC: guide": 300 / 500,
+            "trying DBC: policy": 4 * 200 * (1 + 1.7) / 2 / 400 + scored,
+            "final training: guide": 300 / 250,
+            "final training: policy": 1.7 * 200 / 200,
+        }
+    )
+    assert RATES.final_seconds(grid, "bc", 100) == {"final training: policy": 0.2}
+    assert describe_grid(grid, seconds) == (
+        "trying 4 members of BC and 4 of DBC, each at 100, 200 updates; about 10 s: BC 5 s, DBC 7 s; "
+        "then the final training, up to 3 s."
+    )
+
+
+def report(stage: str, update: int, rate: float, members: int = 4) -> Progress:
+    return Progress(stage, update, 200, {"loss": np.zeros(members)}, update / rate, rate, members)
+
+
+def test_a_stack_ends_early_if_the_time_left_is_needed_for_the_final_training() -> None:
+    grid = Grid(2, (100, 200), (1e-3,), (0.0, 0.1), (1.0,), (0.0,), 300)
+    pace = Pace(grid, RATES, Deadline(time.monotonic() + 10.0 + CLOSING))
+    pace.report("bc", report("policy", 100, 250.0))
+    assert (pace.late, pace.slowdown) == (False, pytest.approx(1.0))
+    pace.report("bc", report("policy", 150, 50.0))
+    assert (pace.late, pace.slowdown) == (True, pytest.approx(5.0)), "5 × (0.3 s and 2 s of metrics) > 10 s"
+    pace.report("dbc", report("guide", 200, 500.0, 1))
+    with pytest.raises(OutOfTime):
+        pace.report("dbc", report("guide", 200, 50.0, 1))
+    unlimited = Pace(grid, None, Deadline())
+    unlimited.report("dbc", report("guide", 1, 0.001, 1))
+    assert not unlimited.late
+
+
+def test_a_choice_must_be_trained_within_the_time_left() -> None:
+    found = [Candidate(method, {}, updates, {}) for method in ("bc", "dbc") for updates in (100, 200)]
+    grid = Grid(2, (100, 200), (1e-3,), (0.0,), (1.0,), (0.0,), 300)
+    assert affordable(found, grid, None, 0.0) == [0, 1, 2, 3]
+    assert affordable(found, grid, RATES, 10.0) == [0, 1, 2, 3]
+    assert affordable(found, grid, RATES, 1.8) == [0, 1, 2]
+    assert affordable(found, grid, RATES, -5.0) == [0], "the shortest one if none fits"
 
 
 def test_every_grid_has_bc_and_increasing_lengths() -> None:

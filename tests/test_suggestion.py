@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, DiffusionPolicy, Method, Network, Training, fit
-from diffclone.cli.train import TrainOptions, choose_method
+from diffclone.cli.train import TrainOptions, choose_method, run_train
 from diffclone.errors import InvalidSettings
+from diffclone.guides import GANGuide
 from diffclone.methods import METHODS
 from diffclone.training import Progress
 from diffclone.training.overfitting import Overfitting
-from diffclone.training.suggestion import suggest, suggested_updates, suggested_width
+from diffclone.training.suggestion import shorten_parts, suggest, suggested_updates, suggested_width
 from own_models import Robust
 
 
@@ -22,9 +23,9 @@ def blank(steps: int, obs: int, act: int, **meta: Any) -> Demonstrations:
 
 
 def test_updates_depend_on_the_data_within_bounds() -> None:
-    assert suggested_updates(12_800) == 15_000
-    assert suggested_updates(10) == 5_000
-    assert suggested_updates(10**9) == 50_000
+    assert suggested_updates(12_800) == 5_000
+    assert suggested_updates(10) == 3_000
+    assert suggested_updates(10**9) == 30_000
 
 
 def test_widths_depend_on_the_sizes() -> None:
@@ -35,17 +36,17 @@ def test_widths_depend_on_the_sizes() -> None:
 def test_every_method_gets_a_size_and_a_schedule(name: str) -> None:
     small = suggest(METHODS[name](), blank(12_800, 6, 2))
     large = suggest(METHODS[name](), blank(25_600, 60, 20))
-    assert small.training.updates >= 15_000
+    assert small.training.updates >= 5_000
     assert large.training.updates == 2 * small.training.updates
     assert large != small
 
 
-def test_guides_have_twice_and_diffusion_policies_five_times_the_updates() -> None:
+def test_guides_have_twice_and_diffusion_policies_ten_times_the_updates() -> None:
     demos = blank(12_800, 6, 2)
     dbc = suggest(DBC(), demos)
-    assert (dbc.training.updates, dbc.guide.training.updates) == (15_000, 30_000)
+    assert (dbc.training.updates, dbc.guide.training.updates) == (5_000, 10_000)
     assert dbc.coefficient == "auto"
-    assert suggest(DiffusionPolicy(), demos).training.updates == 75_000
+    assert suggest(DiffusionPolicy(), demos).training.updates == 50_000
 
 
 def test_images_need_their_sides() -> None:
@@ -93,6 +94,41 @@ def test_fit_and_the_command_line_choose_the_same_settings(monkeypatch: pytest.M
     with pytest.raises(KeyboardInterrupt):
         fit(DBC(), demos, suggest=False)
     assert chosen.pop() == DBC()
+
+
+def test_parts_are_shortened_in_proportion_unless_their_updates_are_given() -> None:
+    planned = suggest(DBC(), blank(12_800, 6, 2))
+    shorter = replace(planned, training=replace(planned.training, updates=10))
+    found, changed = shorten_parts(shorter, planned, [])
+    assert (found.training.updates, found.guide.training.updates, changed) == (10, 20, {"guide": 20})
+    assert replace(found, guide=planned.guide) == shorter, "nothing else changes"
+    assert shorten_parts(shorter, planned, ["guide"]) == (shorter, {})
+    longer = replace(planned, training=replace(planned.training, updates=10**6))
+    assert shorten_parts(longer, planned, []) == (longer, {})
+    gan = DBC(guide=GANGuide(), training=Training(updates=5))
+    assert shorten_parts(gan, planned, []) == (gan, {}), "it is trained alongside the policy"
+
+
+def test_the_command_line_shortens_the_guide_and_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    trained: list[Any] = []
+    said: list[str] = []
+
+    def stop(folder: Path, method: Method[Any], *others: Any, **more: Any) -> None:
+        trained.append(method)
+        raise InvalidSettings("stop")
+
+    monkeypatch.setattr("diffclone.cli.train.train_run", stop)
+    monkeypatch.setattr("diffclone.cli.train.print_message", said.append)
+    command = ["spiral", "--training.updates", "30", "--out", str(tmp_path / "run"), "--device", "cpu"]
+    for more in ([], ["--guide.training.updates=50"], ["--preset", "brief"]):
+        with pytest.raises(InvalidSettings, match="stop"):
+            run_train([*command, *more], "", 0.0)
+    assert [method.guide.training.updates for method in trained[:2]] == [60, 50]
+    assert trained[2].guide.training.updates > 1000, "a preset names its guide"
+    shortened = [line for line in said if "in proportion" in line]
+    assert shortened == [
+        "The guide is trained for 60 updates, in proportion. To change it: --guide.training.updates N."
+    ]
 
 
 def test_a_class_of_another_package_keeps_its_own_defaults() -> None:

@@ -16,7 +16,7 @@ from benchmarks.speed.cases import TABLE_WIDTH
 from benchmarks.speed.measurements import Measurements, jobs
 from benchmarks.speed.plot import write_plot
 from benchmarks.speed.tables import TABLES
-from diffclone.cli.console import Bars, bars, print_json, print_message, print_table
+from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.cli.main import run_command
 from diffclone.errors import InvalidSettings, MissingPackage
 from diffclone.files import refuse_existing
@@ -24,6 +24,7 @@ from diffclone.fit import choose_device
 from diffclone.records import Record
 from diffclone.tasks import TASKS
 from diffclone.training import Precision
+from diffclone.training.display import Bars
 
 DEFAULT_PARTS = ("floor", "train", "rollouts", "latency")
 OTHER_PARTS = ("memory", "precision", "conditioning", "variants", "profile", "full")

@@ -2,7 +2,8 @@
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -18,6 +19,7 @@ from diffclone.policy import Policy
 from diffclone.settings import check_sizes, to_dict
 from diffclone.training import Precision, Progress, Stack, suggestion, train
 from diffclone.training.checkpoint import GuideCache
+from diffclone.training.display import find_style, open_bars
 from diffclone.training.guide import TrainedGuide
 from diffclone.training.loop import Trained, run_reporting
 from diffclone.training.session import Session, describe_data, normalise_demonstrations, prepare_session
@@ -56,6 +58,8 @@ class FitOptions:
     snapshots: Sequence[int] = ()
     """Updates at which the policy's weights are copied (their moving average, if `training.ema` is set). The result is
     the same with and without snapshots."""
+    enough: Callable[[Progress], bool] | None = None
+    """Called with each report; True ends the stage there, and later snapshots are not made."""
     dtype: torch.dtype = torch.float32
     """Data type of weights and data. Contract tests use float64."""
 
@@ -84,7 +88,7 @@ def fit(
     checkpoints: str | Path | None = None,
     cache: str | Path | None = None,
     suggest: bool = True,
-    progress: OnProgress = lambda progress: None,
+    progress: OnProgress | bool | None = None,
 ) -> Policy:
     """Train one member per seed (and per combination of `vary`), all at once.
 
@@ -102,7 +106,8 @@ def fit(
         cache: a folder of trained guides, searched before a guide is trained.
         suggest: whether to choose the sizes and schedules that `method` leaves at their defaults
             (`diffclone.training.suggestion`); if not, the defaults of the classes are used. Values you set always stay.
-        progress: called a few hundred times with the state of training.
+        progress: by default a progress bar in a terminal and in a notebook, and nothing elsewhere. False for none, True
+            for lines where a bar cannot be shown, or a function, called a few hundred times with the state of training.
     """
     options = FitOptions(
         seeds=seeds,
@@ -114,7 +119,8 @@ def fit(
         cache=cache,
     )
     method = suggestion.suggest(method, demos) if suggest else method
-    policy = fit_with_options(method, demos, options, progress).policy
+    with reporter(progress=progress) as report:
+        policy = fit_with_options(method, demos, options, report).policy
     if policy.diverged:
         names = "; ".join(", ".join(f"{k} {v:g}" for k, v in policy.members[m].items()) for m in policy.diverged)
         warnings.warn(
@@ -159,6 +165,19 @@ def fit_with_options(
         for update, net in trained.snapshots.items()
     }
     return Fitted(policy, trained, time.monotonic() - begun, snapshots)
+
+
+@contextmanager
+def reporter(*, progress: OnProgress | bool | None) -> Generator[OnProgress, None, None]:
+    """Yield the function that shows reports, as `fit` describes it."""
+    style = find_style()
+    if callable(progress):
+        yield progress
+    elif progress is False or (progress is None and style == "lines"):
+        yield lambda now: None
+    else:
+        with open_bars(style) as bars:
+            yield lambda now: bars.training("", now)
 
 
 def find_diverged(net: nn.Module) -> list[int]:
@@ -209,6 +228,7 @@ def open_session(method: Method[Any], demos: Demonstrations, options: FitOptions
         data_identity={**session.data_identity, **({} if precision == "float32" else {"precision": precision})},
         guide_seed=options.guide_seed,
         snapshots=options.snapshots,
+        enough=options.enough,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import final
 
-from diffclone.cli.console import Bars, bars, print_json, print_message, print_table
+from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.cli.interrupt import between_updates
 from diffclone.cli.search import write_page
 from diffclone.errors import DiffcloneError, InvalidFile
@@ -20,6 +20,7 @@ from diffclone.statistics import mean_interval
 from diffclone.tasks import TASKS
 from diffclone.tasks.rendering import render_episode, write_frames
 from diffclone.training import Progress
+from diffclone.training.display import Bars
 from diffclone.training.runs import Run, evaluation_record, record_evaluation
 from diffclone.training.search import SEARCH, SEARCH_FILE, SearchOptions, SearchResult, search_in_folder
 from diffclone.training.search_plan import Grid

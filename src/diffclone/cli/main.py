@@ -4,6 +4,7 @@ import errno
 import io
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -108,6 +109,7 @@ def show_warning(message: Warning | str, category: type[Warning], filename: str,
 
 def dispatch(argv: list[str]) -> None:
     """Find the command and run it."""
+    begun = time.monotonic()  # before the import of torch, which a budget of time includes
     name, rest = (argv[0], argv[1:]) if argv else ("--help", [])
     if name in ("-h", "--help"):
         rows = [[name, summary] for name, summary in COMMANDS.items()]
@@ -124,6 +126,6 @@ def dispatch(argv: list[str]) -> None:
 
     raise_on_ctrl_c()
     if name == "train":  # its flags depend on the method and on the data
-        module.run_train(rest, summary)
+        module.run_train(rest, summary, begun)
     else:
         parse(getattr(module, name.capitalize()), f"diffclone {name}", rest, summary).run()

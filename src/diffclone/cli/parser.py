@@ -1,14 +1,19 @@
 """Parse the arguments of a command with tyro. An error is one line."""
 
 import contextlib
+import dataclasses
 import difflib
+import inspect
 import io
+import os
 import re
+import sys
 from collections.abc import Generator, Sequence
 from typing import Any, TypeVar, cast
 
 import tyro
 
+from diffclone.cli.help import PAGE_WIDTH, format_help, is_help, read_page
 from diffclone.errors import InvalidSettings
 from diffclone.shapes import Coefficient, Scalar
 
@@ -17,8 +22,10 @@ T = TypeVar("T")
 
 def parse(command: type[T], prog: str, arguments: Sequence[str], summary: str | None = None) -> T:
     """Return the command with its fields set by the arguments. Print the help and exit if it is requested."""
-    if {"-h", "--help"} & set(arguments):
-        arguments = ["--help"]  # tyro leaves out the arguments that it has read before --help
+    if is_help(arguments):
+        about, short = summary or inspect.cleandoc(command.__doc__ or ""), "--help-all" not in arguments
+        sys.stdout.write(format_help(help_page(command, prog), prog, about, find_settings(command), short=short))
+        sys.exit(0)
     try:
         parsed, unknown = parse_known(command, prog, arguments, description=summary)
     except InvalidSettings:
@@ -83,12 +90,31 @@ def condense(box: str) -> str:
     return f"{message}."
 
 
+def help_page(command: type[Any], prog: str) -> str:
+    """Return tyro's help page, at a fixed width."""
+    page, before = io.TextIOWrapper(io.BytesIO(), "utf-8"), os.environ.get("COLUMNS")  # other encodings have no boxes
+    os.environ["COLUMNS"] = str(PAGE_WIDTH)
+    try:
+        with contextlib.redirect_stdout(page), contextlib.suppress(SystemExit):
+            parse_known(command, prog, ["--help"])
+    finally:
+        del os.environ["COLUMNS"]
+        os.environ.update({} if before is None else {"COLUMNS": before})
+    page.seek(0)
+    return page.read()
+
+
+def find_settings(command: type[Any]) -> set[str]:
+    """Return the options that set fields of the method, if the command has a method."""
+    defaults: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(command)}
+    method = defaults.get("settings")
+    return set() if method is None else {field.name.replace("_", "-") for field in dataclasses.fields(method)}
+
+
 def check_flags(command: type[Any], prog: str, arguments: Sequence[str]) -> None:
     """Raise `InvalidSettings` for a flag that the command does not have, with the nearest one."""
-    page = io.StringIO()
-    with contextlib.redirect_stdout(page), contextlib.suppress(SystemExit):
-        parse_known(command, prog, ["--help"])
-    flags = set(re.findall(r"--[\w.-]+", page.getvalue()))
+    names = [option.flags for option in read_page(help_page(command, prog))]
+    flags = {"--help", "--help-all", *re.findall(r"--[\w.-]+", " ".join(names))}
     for argument in arguments:
         flag = argument.partition("=")[0].replace("_", "-")
         if flag.startswith("--") and flag not in flags:

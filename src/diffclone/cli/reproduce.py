@@ -28,6 +28,7 @@ from diffclone.records import Record
 from diffclone.reports.numbers import MISSING, format_count, format_estimate, format_printed, format_status
 from diffclone.tasks import TASKS
 from diffclone.training import Precision
+from diffclone.training.time_left import about
 
 
 @dataclass(frozen=True)
@@ -163,10 +164,11 @@ class Reproduce:
             return
         if study:
             print_study_plan(study, records, json=False)
-        columns = ["training", "members", "updates", "episodes", "measurements", "seconds", "rates from Records"]
-        minutes, trained = sum(e.seconds for e in estimates) / 60, sum(job.method is not None for job in jobs)
-        title = f"On {workspace.device}: {trained} trainings, about {minutes:,.0f} minutes one after another"
-        print_table(title, columns, [[str(value) for value in row.values()] for row in rows])
+        columns = ["training", "members", "updates", "episodes", "measurements", "time", "rates from Records"]
+        total, trained = about(sum(e.seconds for e in estimates)), sum(job.method is not None for job in jobs)
+        title = f"On {workspace.device}: {trained} trainings, about {total} one after another"
+        shown = [row | {"seconds": about(e.seconds)} for row, e in zip(rows, estimates, strict=True)]
+        print_table(title, columns, [[str(value) for value in row.values()] for row in shown])
 
 
 def parse_files(entries: Sequence[str]) -> dict[str, str]:

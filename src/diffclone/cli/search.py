@@ -51,7 +51,7 @@ def run_search(
                 write(now)
             stop()
 
-        result = search_in_folder(folder, demos, options, progress, print_message)
+        result = search_in_folder(folder, demos, options, progress, print_message, show.plan)
     page = write_page(folder)
     if json:
         choice = None if result.choice is None else result.choice.to_dict()
@@ -68,10 +68,12 @@ def print_candidates(result: SearchResult) -> None:
     """Print the best candidates."""
     found, metrics = scores(result.candidates), dict.fromkeys([rule_metric(result.candidates), ERROR])
     order = sorted(range(len(found)), key=lambda k: (k != result.chosen, found[k]))
+    tried = [set(candidate.fields.items()) for candidate in result.candidates]
+    same = set[tuple[str, float]].intersection(*tried)
     rows: list[list[str]] = []
     for k in order[:SHOWN]:
         candidate = result.candidates[k]
-        values = describe_values(candidate.fields)
+        values = describe_values({name: v for name, v in candidate.fields.items() if (name, v) not in same})
         values_of = [candidate.metrics.get(name, math.nan) for name in metrics]
         shown = [f"{value:.3f}" if math.isfinite(value) else MISSING for value in values_of]
         mark = "chosen" if k == result.chosen else ""

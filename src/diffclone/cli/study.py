@@ -22,6 +22,7 @@ from diffclone.experiments.workers import Callbacks
 from diffclone.records import Record
 from diffclone.reports.numbers import MISSING, format_number, format_signed
 from diffclone.tasks import TASKS
+from diffclone.training.time_left import about
 
 
 def select_studies(names: Sequence[str]) -> tuple[Study, ...]:
@@ -68,8 +69,12 @@ def print_plan(stages: Sequence[Stage], records: Sequence[Record], *, json: bool
     if json:
         print_json(rows)
         return
-    columns = ["study", "setting", "method", "members", "updates", "episodes", "training s", "CPU s of episodes"]
-    print_table("Stages that can run now", columns, [[str(value) for value in row.values()] for row in rows])
+    columns = ["study", "setting", "method", "members", "updates", "episodes", "training", "CPU time of episodes"]
+    shown = [
+        [about(float(value)) if "seconds" in name and value != MISSING else str(value) for name, value in row.items()]
+        for row in rows
+    ]
+    print_table("Stages that can run now", columns, shown)
 
 
 def describe_stage(stage: Stage, records: Sequence[Record]) -> dict[str, Any]:

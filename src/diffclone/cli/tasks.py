@@ -52,7 +52,8 @@ class Tasks:
         for title, external in (("Tasks", False), ("Tasks of other packages", True)):
             shown = [row for row in rows if (row["package"] is not None) == external]
             columns = [name for name in rows[0] if name not in hidden and not (external and name == "paper's expert")]
-            print_table(title, columns, [[str(row[name]) for name in columns] for row in shown])
+            heads = [{"observation": "obs", "action": "act"}.get(name, name) for name in columns]
+            print_table(title, heads, [[str(row[name]) for name in columns] for row in shown])
             for row in shown:
                 print_message(f"{row['task']} ({row['id'] or row['package']}): {row['about']}")
         needed = sorted({str(row["package"]) for row in rows if row["package"] is not None})

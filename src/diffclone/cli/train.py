@@ -7,6 +7,8 @@ first the options below, to choose the method and to read the demonstrations; th
 fields of the method.
 """
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,6 +26,7 @@ from diffclone.cli.arguments import (
     parse_values,
 )
 from diffclone.cli.console import bars, print_json, print_message
+from diffclone.cli.help import is_help
 from diffclone.cli.hints import next_evaluation
 from diffclone.cli.interrupt import between_updates
 from diffclone.cli.parser import parse, parse_known
@@ -39,14 +42,19 @@ from diffclone.guides import GUIDES
 from diffclone.model import Default, Method
 from diffclone.training import Precision, Progress
 from diffclone.training.episodes import RunEpisodes
+from diffclone.training.estimate import SHORT, estimate_seconds
 from diffclone.training.overfitting import Overfitting
-from diffclone.training.runs import train_run
+from diffclone.training.runs import Run, train_run
 from diffclone.training.search import SearchOptions
-from diffclone.training.suggestion import suggest
+from diffclone.training.suggestion import shorten_parts, suggest
+from diffclone.training.time_left import describe_plan
 
 PROG = "diffclone train"
 DEFAULT = "dbc"
 """The method that is trained if only settings are given."""
+UPDATES = "training.updates"
+SEEN = 5.0
+"""Seconds of training after which its time is announced."""
 HELD_OUT = 0.1
 """The default fraction of held-out episodes."""
 
@@ -85,7 +93,7 @@ class TrainOptions:
     action_noise: float = 0.0
     """Standard deviation of the Gaussian noise added to the expert's actions, in raw units."""
     held_out: float | None = None
-    """Fraction of the episodes that is not trained on, to detect over-fitting. By default 0.1 for a file of at least
+    """Fraction of the episodes that is not trained on, to detect over-fitting; by default 0.1 for a file of at least
     ten episodes if no preset is given, else 0. A given fraction replaces the search."""
     device: Device = "auto"
     precision: Precision = "float32"
@@ -121,6 +129,7 @@ class TrainOptions:
             key = f"{task}/{name}/{self.preset}"
             print_message(f"{key}: {PRESETS[key].source}")
         overfitting = Overfitting()
+        plan = {} if Run(self.out).finished else estimate_seconds(method, demos, options)
         with (
             tracking(self.out, tensorboard=self.tensorboard, wandb=self.wandb) as write,
             bars() as show,
@@ -128,6 +137,10 @@ class TrainOptions:
         ):
 
             def progress(now: Progress) -> None:
+                if plan and (now.seconds >= SEEN or now.update == now.updates):
+                    left = announce(plan, now)
+                    show.plan({f"{name}: {stage}": seconds for stage, seconds in left.items()})
+                    plan.clear()
                 show.training(name, now)
                 write(now)
                 overfitting.add(now)
@@ -146,11 +159,12 @@ class TrainOptions:
         else:
             print_message(f"{policy!r} in {self.out}. {next_evaluation(self.out, policy)}")
 
-    def search(self, data: str, task: str | None, demos: Demonstrations) -> None:
+    def search(self, data: str, task: str | None, demos: Demonstrations, begun: float) -> None:
         """Choose method, settings and training length, train the choice and print what was tried."""
         whole, (demos, _, episodes) = demos, replace(self, held_out=0.0).select(demos, data)
         options = SearchOptions(
             budget=parse_budget(self.budget),
+            begun=begun,
             seeds=range(1 if isinstance(self.seeds, Default) else self.count_seeds()),
             device=self.device,
             precision=self.precision,
@@ -195,9 +209,25 @@ class TrainOptions:
         return training, held_out, replace(episodes, read=self.read.options().to_dict())
 
 
-def run_train(arguments: list[str], summary: str) -> None:
-    """Parse the arguments and train."""
-    words = [argument for argument in arguments if argument not in ("-h", "--help")]
+def announce(plan: Mapping[str, float], now: Progress) -> dict[str, float]:
+    """Print how long a training takes, and return it by stage.
+
+    The first seconds tell which stages are in a cache or done already, and whether the machine is as fast as it was
+    when the plan was made.
+    """
+    stages = list(plan)
+    later = stages[stages.index(now.stage) + 1 :] if now.stage in plan else []
+    slowdown = now.updates / now.rate / plan.get(now.stage, math.inf)
+    own = now.seconds + (now.updates - now.update) / now.rate
+    left = {now.stage: own} | {stage: plan[stage] * min(max(slowdown, 0.5), 4.0) for stage in later}
+    if sum(left.values()) >= SHORT:
+        print_message(f"{describe_plan(left)}.")
+    return left
+
+
+def run_train(arguments: list[str], summary: str, begun: float) -> None:
+    """Parse the arguments and train. `begun` is when the command began, by the monotonic clock."""
+    words = [argument for argument in arguments if not is_help([argument])]
     # The default stands for --out, which is required: the second stage reports it if it is missing.
     options, rest = parse_known(TrainOptions, PROG, words, default=TrainOptions(out=Path()), add_help=False)
     data = rest[0] if rest and not rest[0].startswith("-") else ""
@@ -212,13 +242,25 @@ def run_train(arguments: list[str], summary: str) -> None:
         ],
         frozen=True,
     )
+    if demos is not None:
+        summary += (
+            f" The defaults below are those for {data}, {demos.num_episodes:,} episodes, {demos.num_steps:,} steps."
+        )
     parsed: Any = parse(command, PROG, arguments, summary)
     if demos is None or parsed.data != data:
         raise InvalidSettings(f"the data must come first: diffclone train {parsed.data} …")
     if parsed.options.searches and not any(word.startswith("-") for word in rest):
-        parsed.options.search(data, task, demos)
-    else:
-        parsed.options.run(parsed.settings, data, task, demos)
+        parsed.options.search(data, task, demos, begun)
+        return
+    given = [word.lstrip("-").partition("=")[0].removesuffix(f".{UPDATES}") for word in rest]
+    settings, changed = parsed.settings, dict[str, int]()
+    if parsed.options.preset is None:
+        settings, changed = shorten_parts(settings, method, given)
+    for name, updates in changed.items():
+        print_message(
+            f"The {name} is trained for {updates:,} updates, in proportion. To change it: --{name}.{UPDATES} N."
+        )
+    parsed.options.run(settings, data, task, demos)
 
 
 def choose_method(options: TrainOptions, task: str | None, demos: Demonstrations | None) -> Method[Any]:

@@ -24,7 +24,7 @@ from diffclone.shapes import Act, Obs
 class DiffusionPolicy(Method[Diffusion]):
     """Predicts one action at a time, as in the comparison of DBC's paper."""
 
-    update_factor: ClassVar[int] = 5
+    update_factor: ClassVar[int] = 10
     training: Training = Training(updates=40_000, lr=1e-3, ema=0.999)
     width: int = Default(256)
     """Units of a hidden layer."""

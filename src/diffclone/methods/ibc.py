@@ -27,7 +27,7 @@ from diffclone.shapes import Act, Obs
 class IBC(Method[Energy]):
     """IBC as in DBC's paper: uniform counter-examples, a shallow network, a short search without derivatives."""
 
-    update_factor: ClassVar[int] = 2
+    update_factor: ClassVar[int] = 4
     training: Training = Training(updates=20_000, lr=5e-4)
     network: Network = Network(width=1024, depth=1, activation="relu", init="default")
     """The network of E."""

@@ -42,3 +42,27 @@ def cut_episodes(demos: Demonstrations) -> Demonstrations | None:
     if len(ends) < 5:
         return None
     return Demonstrations(demos.obs, demos.act, np.array(ends, dtype=np.int64), dict(demos.meta))
+
+
+def divide(
+    demos: Demonstrations, fallback_updates: int
+) -> tuple[tuple[Demonstrations, Demonstrations] | None, list[str]]:
+    """Return the part to train on and the held-out part, None if there is nothing to choose with, and remarks."""
+    fixed = f"training BC for {fallback_updates:,} updates instead."
+    if not np.ptp(demos.act, axis=0).any():
+        return None, [f"all actions are equal, so that there is nothing to choose; {fixed}"]
+    parts = hold_out(demos)
+    if parts is None:
+        what = f"{demos.num_episodes} episode{'s' * (demos.num_episodes > 1)} with {demos.num_steps} steps"
+        return None, [f"{what} are too few to hold any out, so that nothing can be chosen; {fixed}"]
+    notes: list[str] = []
+    if demos.num_episodes < FEW:
+        notes.append(
+            f"{demos.num_episodes} episode{'s' * (demos.num_episodes > 1)}: too few to hold out whole ones. Pieces of "
+            "them are held out, which shows over-fitting less well."
+        )
+    if demos.lengths.max() == 1:
+        notes.append("episodes have one step: the choice is by the error of single actions.")
+    if demos.obs.dtype == np.uint8:
+        notes.append("observations are images: only BC is tried, and the choice is by the error of single actions.")
+    return parts, notes

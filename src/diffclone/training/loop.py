@@ -203,8 +203,9 @@ def train_stage(
             losses |= {f"held_out/{name}": values.numpy() for name, values in held_out.items()}
         done += count
         seconds = time.monotonic() - begun
+        now = Progress(stage, done, total, losses, seconds, (done - first) / seconds, len(seeds), updates.execution)
         try:
-            yield Progress(stage, done, total, losses, seconds, (done - first) / seconds, len(seeds), updates.execution)
+            yield now
         except GeneratorExit:
             # The caller stops the training. Only between two updates is the state consistent.
             if checkpoint is not None:
@@ -212,4 +213,6 @@ def train_stage(
             raise
         if checkpoint is not None:
             checkpoint.save_if_due(updates, finished=done == total)
+        if session.enough is not None and session.enough(now):
+            break
     return updates

@@ -13,36 +13,42 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
 from diffclone.data import Demonstrations
-from diffclone.errors import InvalidFile, InvalidSettings
-from diffclone.files import is_temporary, read_json, write_json
-from diffclone.fit import FitOptions, choose_device
+from diffclone.errors import InvalidSettings
+from diffclone.fit import FitOptions, choose_device, fit_with_options
 from diffclone.model import Method
 from diffclone.policy import Policy
 from diffclone.training import Precision, Progress, Stack
 from diffclone.training.choice import ERROR, Candidate, choose, describe_choice, list_candidates, rule_metric, scores
 from diffclone.training.episodes import RunEpisodes
-from diffclone.training.holdout import FEW, hold_out
+from diffclone.training.estimate import first_steps
+from diffclone.training.holdout import divide
 from diffclone.training.runs import Run, train_run
+from diffclone.training.search_pace import Deadline, OutOfTime, Pace, affordable
 from diffclone.training.search_plan import (
     FALLBACK_UPDATES,
     Grid,
+    Rates,
     bc_method,
     choose_grid,
     chosen_method,
+    describe_grid,
     measure_rates,
     stacks,
 )
+from diffclone.training.search_state import SEARCH_FILE, open_search, read_grid, read_rates, save
 from diffclone.training.selection import SelectionContext, selection_metrics
 from diffclone.training.session import describe_data
 
-SEARCH, SEARCH_FILE = "search", "search.json"
+__all__ = ["SEARCH", "SEARCH_FILE", "SearchOptions", "SearchResult", "search", "search_in_folder"]
+
+SEARCH = "search"
 BUDGET = 240.0
 """Seconds that a search takes by default."""
 
@@ -55,7 +61,9 @@ class SearchOptions:
     """The options of a search."""
 
     budget: float = BUDGET
-    """Seconds that it may take."""
+    """Seconds that it may take, the final training included."""
+    begun: float | None = None
+    """When the budget began, by the monotonic clock; by default when the search begins."""
     seeds: Sequence[int] = (0,)
     """Seeds of the final policy."""
     device: str = "auto"
@@ -127,15 +135,20 @@ def search_in_folder(
     options: SearchOptions,
     progress: OnStage = lambda stage, progress: None,
     print_line: Callable[[str], None] = lambda line: None,
+    plan: Callable[[Mapping[str, float]], None] = lambda seconds: None,
 ) -> SearchResult:
-    """Search in a run's folder, or resume there. A finished search is not repeated."""
+    """Search in a run's folder, or resume there. A finished search is not repeated.
+
+    `plan` is called with the seconds that all stages will take, by the labels of the progress display.
+    """
     if not options.budget > 0:
         raise InvalidSettings(f"the budget must be above 0 seconds; it is {options.budget:g}.")
     # A device or a number of seeds that cannot be used must not create a folder.
     choose_device(options.device)
     Stack.of(bc_method(demos, FALLBACK_UPDATES), options.seeds, None)
-    begun, state = time.monotonic(), open_search(folder, demos, options)
-    parts, notes = divide(demos)
+    begun, state = time.monotonic(), open_search(folder, demos, options.budget, options.seeds)
+    deadline = Deadline() if options.grid else Deadline((options.begun or begun) + options.budget)
+    parts, notes = divide(demos, FALLBACK_UPDATES)
     for note in notes:
         print_line(note)
     if parts is None:
@@ -145,9 +158,14 @@ def search_in_folder(
         return SearchResult(policy, (), None, notes, time.monotonic() - begun)
     train, held_out = parts
     if "chosen" not in state:
-        grid = plan_grid(folder, state, train, options, print_line)
-        candidates = try_all(folder, grid, train, held_out, options, progress)
-        chosen = choose(candidates)
+        context = SelectionContext.prepare(train, held_out, choose_device(options.device))
+        grid, rates = plan_grid(folder, state, train, context, options, deadline)
+        seconds = {} if rates is None else rates.seconds(grid)
+        print_line(describe_grid(grid, seconds))
+        plan(seconds)
+        candidates, slowdown = try_all(folder, grid, rates, train, context, options, deadline, progress, print_line)
+        within = affordable(candidates, grid, rates, deadline.left / slowdown)
+        chosen = within[choose([candidates[k] for k in within])]
         table = [
             {**candidate.to_dict(), "score": float(score) if np.isfinite(score) else None}
             for candidate, score in zip(candidates, scores(candidates), strict=True)
@@ -157,6 +175,8 @@ def search_in_folder(
     candidates, grid = [Candidate.from_dict(c) for c in state["candidates"]], read_grid(state["grid"])
     choice = candidates[state["chosen"]]
     print_line(f"chosen: {describe_choice(choice, candidates)}")
+    if (rates := read_rates(state)) is not None:
+        plan(rates.final_seconds(grid, choice.method, choice.updates))
     method = chosen_method(grid, demos, choice.method, choice.fields, choice.updates)
     policy = final_run(folder, method, demos, options, progress).policy()
     if not options.keep:
@@ -164,115 +184,79 @@ def search_in_folder(
     return SearchResult(policy, candidates, state["chosen"], notes, time.monotonic() - begun)
 
 
-def divide(demos: Demonstrations) -> tuple[tuple[Demonstrations, Demonstrations] | None, list[str]]:
-    """Return the part to train on and the held-out part, None if there is nothing to choose with, and remarks."""
-    fixed = f"training BC for {FALLBACK_UPDATES:,} updates instead."
-    if not np.ptp(demos.act, axis=0).any():
-        return None, [f"all actions are equal, so that there is nothing to choose; {fixed}"]
-    parts = hold_out(demos)
-    if parts is None:
-        what = f"{demos.num_episodes} episode{'s' * (demos.num_episodes > 1)} with {demos.num_steps} steps"
-        return None, [f"{what} are too few to hold any out, so that nothing can be chosen; {fixed}"]
-    notes: list[str] = []
-    if demos.num_episodes < FEW:
-        notes.append(
-            f"{demos.num_episodes} episode{'s' * (demos.num_episodes > 1)}: too few to hold out whole ones. Pieces of "
-            "them are held out, which shows over-fitting less well."
-        )
-    if demos.lengths.max() == 1:
-        notes.append("episodes have one step: the choice is by the error of single actions.")
-    if demos.obs.dtype == np.uint8:
-        notes.append("observations are images: only BC is tried, and the choice is by the error of single actions.")
-    return parts, notes
-
-
-def open_search(folder: Path, demos: Demonstrations, options: SearchOptions) -> dict[str, Any]:
-    """Return the state of the search in a folder; refuse a folder with another search or a run without one."""
-    identity = {"data": describe_data(demos)["fingerprint"], "budget": options.budget, "seeds": list(options.seeds)}
-    path = folder / SEARCH_FILE
-    if not path.exists():
-        if folder.is_file() or (folder.exists() and not all(map(is_temporary, folder.iterdir()))):
-            raise InvalidFile(f"{folder} exists and holds no search. Nothing was changed; choose another --out.")
-        write_json(path, {"identity": identity})
-    state = read_json(path)
-    if state.get("identity") != identity:
-        raise InvalidFile(
-            f"{folder} holds another search ({state.get('identity')}, now {identity}). Nothing was changed; choose "
-            "another --out."
-        )
-    return state
-
-
-def save(folder: Path, state: Mapping[str, Any], **values: Any) -> dict[str, Any]:
-    """Add values to the search's file."""
-    state = {**state, **values}
-    write_json(folder / SEARCH_FILE, state)
-    return state
-
-
 def plan_grid(
     folder: Path,
     state: dict[str, Any],
     train: Demonstrations,
+    context: SelectionContext,
     options: SearchOptions,
-    print_line: Callable[[str], None],
-) -> Grid:
-    """Return what is tried: what an interrupted search tried, or the largest grid that fits the budget."""
+    deadline: Deadline,
+) -> tuple[Grid, Rates | None]:
+    """Return what is tried: what an interrupted search tried, or the largest grid that fits into the time left."""
     if "grid" not in state and options.grid is not None:
-        state.update(save(folder, state, grid=asdict(options.grid), seconds={}))
+        state.update(save(folder, state, grid=asdict(options.grid)))
     elif "grid" not in state:
-        rates = measure_rates(train, options.device, options.precision)
-        grid = choose_grid(rates, options.budget, len(options.seeds), images=train.obs.dtype == np.uint8)
-        seconds = rates.seconds(grid, len(options.seeds))
-        state.update(save(folder, state, grid=asdict(grid), rates=asdict(rates), seconds=seconds))
-    grid, seconds = read_grid(state["grid"]), state["seconds"]
-    times = ", ".join(f"{name} {value:.0f} s" for name, value in seconds.items())
-    members = f"{grid.bc_members} members of BC" + f" and {grid.dbc_members} of DBC" * (grid.dbc_members > 0)
-    about = f"; about {sum(seconds.values()) / 60:.1f} minutes: {times}" if seconds else ""
-    print_line(f"trying {members}, each at {', '.join(f'{update:,}' for update in grid.snapshots)} updates{about}.")
-    return grid
+        rates = measure_rates(train, options.device, options.precision, options.seeds)
+        rates = replace(rates, score=measure_score(train, context, options))
+        grid = choose_grid(rates, deadline.left, images=train.obs.dtype == np.uint8)
+        state.update(save(folder, state, grid=asdict(grid), rates=asdict(rates)))
+    return read_grid(state["grid"]), read_rates(state)
 
 
-def read_grid(values: Mapping[str, Any]) -> Grid:
-    """Return the grid that a file contains."""
-    fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}  # pyright: ignore[reportUnknownArgumentType]
-    return Grid(**fields)
+def measure_score(train: Demonstrations, context: SelectionContext, options: SearchOptions) -> float:
+    """Return the seconds that the metrics of one member take."""
+    one = FitOptions(seeds=range(4), device=options.device, precision=options.precision)
+    policy = fit_with_options(bc_method(train, 1), first_steps(train), one).policy
+    begun = time.monotonic()
+    selection_metrics(policy, context)
+    return (time.monotonic() - begun) / len(policy)
 
 
 def try_all(
     folder: Path,
     grid: Grid,
+    rates: Rates | None,
     train: Demonstrations,
-    held_out: Demonstrations,
+    context: SelectionContext,
     options: SearchOptions,
+    deadline: Deadline,
     progress: OnStage,
-) -> list[Candidate]:
-    """Train the stacks and return every configuration at every snapshot, with its metrics."""
-    device = choose_device(options.device)
-    context = SelectionContext.prepare(train, held_out, device)
+    print_line: Callable[[str], None],
+) -> tuple[list[Candidate], float]:
+    """Train the stacks; return every configuration at every snapshot with its metrics, and how slow the machine was.
+
+    If the time that is left is needed for the final training, a stack ends at its last snapshot, and DBC is left out if
+    its guide is not trained by then.
+    """
     found: list[Candidate] = []
+    pace = Pace(grid, rates, deadline)
     for name, (method, vary) in stacks(grid, train).items():
+
+        def report(now: Progress, name: str = name) -> None:
+            progress(f"trying {name.upper()}", now)
+            pace.report(name, now)
+
         fit_options = FitOptions(
             seeds=range(grid.seeds),
             vary=vary,
             snapshots=grid.snapshots,
+            enough=lambda now: pace.late and now.stage == "policy" and now.update >= min(grid.snapshots),
             guide_seed=None if name == "bc" else 0,
             device=options.device,
             precision=options.precision,
             cache=options.cache,
             checkpoint_seconds=options.checkpoint_seconds,
         )
-        run = train_run(
-            folder / SEARCH / name,
-            method,
-            train,
-            fit_options,
-            quick=options.quick,
-            progress=lambda now, name=name: progress(f"trying {name.upper()}", now),
-        )
-        for updates, policy in run.snapshots(str(device)).items():
+        try:
+            run = train_run(folder / SEARCH / name, method, train, fit_options, quick=options.quick, progress=report)
+        except OutOfTime:
+            print_line(
+                "DBC is left out: the machine has become slower, and the budget ends before its guide is trained."
+            )
+            break
+        for updates, policy in run.snapshots(str(choose_device(options.device))).items():
             found += list_candidates(name, updates, policy.members, selection_metrics(policy, context))
-    return found
+    return found, pace.slowdown
 
 
 def final_run(

@@ -3,25 +3,27 @@
 A search trains two stacks: BC, and DBC with one guide that all its members share. The learning rate is constant and the
 weights are averaged, so a snapshot at update n is the policy that a training of n updates gives.
 
-    seconds = guide + BC + DBC + the final training, each from a rate that is measured first
+    seconds = BC + guide + DBC + their metrics + the final training, each from a rate that is measured first
 
-The largest grid that fits the budget is tried.
+The largest grid that fits the budget is tried. If the machine becomes slower, stacks end at an earlier snapshot.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
 
 from diffclone.data import Demonstrations
-from diffclone.fit import FitOptions, fit_with_options
+from diffclone.fit import FitOptions
 from diffclone.guides import DiffusionGuide
 from diffclone.methods import BC, DBC
 from diffclone.model import Method, Training
 from diffclone.nn import Network
-from diffclone.training import Precision, Progress
+from diffclone.training import Precision
+from diffclone.training.estimate import first_steps, limit_updates, seconds_per_update
 from diffclone.training.suggestion import image_size
+from diffclone.training.time_left import about, describe_plan
 
 EMA = 0.999
 FALLBACK_UPDATES = 1_000
@@ -33,8 +35,8 @@ AWAY_COST = 1.7
 """Time of an update of DBC with L_away, relative to one without."""
 RATE_UPDATES = 64
 """Updates whose time is measured."""
-PREPARATION = 12.0
-"""Seconds for rates, the dynamics model and the metrics, on two cores."""
+MARGIN = 0.9
+"""Share of the time left that is planned."""
 
 
 @final
@@ -84,36 +86,70 @@ GRIDS = (
 @final
 @dataclass(frozen=True)
 class Rates:
-    """Member-updates per second."""
+    """What a machine does per second, or how long it takes."""
 
     bc: float
+    """Member-updates per second of a stack of BC."""
     dbc: float
+    """Member-updates per second of a stack of DBC."""
     guide: float
+    """Updates per second of the guide that a stack shares."""
+    final_bc: float
+    """Updates per second of the final policy, with all its seeds."""
+    final_dbc: float
+    final_guide: float
+    score: float = 0.0
+    """Seconds for the metrics of one member at one snapshot."""
 
-    def seconds(self, grid: Grid, final_seeds: int) -> dict[str, float]:
-        """Return the time of each stage.
+    def seconds(self, grid: Grid) -> dict[str, float]:
+        """Return the time of each stage, by its label in the progress display, metrics included.
 
-        The final training has the longest length and, if DBC is tried, a guide. A single member uses one core only.
+        The final training has the longest length and, if DBC is tried, a guide.
         """
-        longest = max(grid.snapshots)
-        guide = grid.guide_updates / self.guide
-        found = {"BC": grid.bc_members * longest / self.bc}
-        if not grid.dbc_members:
-            return {**found, "final training": max(2, final_seeds) * longest / self.bc}
-        share = sum(AWAY_COST if value else 1.0 for value in grid.away) / len(grid.away)
-        found["DBC"] = guide + share * grid.dbc_members * longest / self.dbc
-        slowest = max(AWAY_COST if value else 1.0 for value in grid.away)
-        return {**found, "final training": guide + slowest * max(2, final_seeds) * longest / self.dbc}
+        longest, scored = max(grid.snapshots), len(grid.snapshots) * self.score
+        found = {"trying BC: policy": grid.bc_members * (longest / self.bc + scored)}
+        if grid.dbc_members:
+            found["trying DBC: guide"] = grid.guide_updates / self.guide
+            found["trying DBC: policy"] = grid.dbc_members * (longest / self.stack_rate(grid, "dbc") + scored)
+        return found | self.final_seconds(grid, "dbc" if grid.dbc_members else "bc", longest)
+
+    def stack_rate(self, grid: Grid, method: str) -> float:
+        """Return the member-updates per second of a stack of the grid."""
+        if method == "bc":
+            return self.bc
+        return self.dbc * len(grid.away) / sum(AWAY_COST if value else 1.0 for value in grid.away)
+
+    def final_seconds(self, grid: Grid, method: str, updates: int) -> dict[str, float]:
+        """Return the time of the final training."""
+        if method == "bc":
+            return {"final training: policy": updates / self.final_bc}
+        slowest = AWAY_COST if any(grid.away) else 1.0
+        policy = slowest * updates / self.final_dbc
+        return {"final training: guide": grid.guide_updates / self.final_guide, "final training: policy": policy}
 
 
-def choose_grid(rates: Rates, budget: float, final_seeds: int, *, images: bool = False) -> Grid:
-    """Return the largest grid that fits the budget in seconds; the smallest if none does.
+def choose_grid(rates: Rates, seconds: float, *, images: bool = False) -> Grid:
+    """Return the largest grid that fits into the time in seconds; the smallest if none does.
 
     Images need an encoder before a guide, which takes too long to try: their grids have no DBC.
     """
     grids = [replace(grid, coefficient=(), guide_updates=0) for grid in GRIDS] if images else GRIDS
-    fits = [g for g in grids if PREPARATION + sum(rates.seconds(g, final_seeds).values()) <= budget]
+    fits = [grid for grid in grids if sum(rates.seconds(grid).values()) <= MARGIN * seconds]
     return fits[-1] if fits else grids[0]
+
+
+def describe_grid(grid: Grid, plan: Mapping[str, float]) -> str:
+    """Return what is tried and about how long it takes, in one line."""
+    members = f"{grid.bc_members} members of BC" + f" and {grid.dbc_members} of DBC" * (grid.dbc_members > 0)
+    what = f"trying {members}, each at {', '.join(f'{update:,}' for update in grid.snapshots)} updates"
+    if not plan:
+        return f"{what}."
+    times: dict[str, float] = {}
+    for label, seconds in plan.items():
+        name = label.partition(":")[0].removeprefix("trying ")
+        times[name] = times.get(name, 0.0) + seconds
+    final = times.pop("final training")
+    return f"{what}; {describe_plan(times)}; then the final training, up to {about(final)}."
 
 
 def policy_network(demos: Demonstrations) -> Network:
@@ -161,20 +197,26 @@ def chosen_method(
     return replace(method, training=replace(method.training, **training), **own)
 
 
-def measure_rates(train: Demonstrations, device: str, precision: Precision) -> Rates:
-    """Return member-updates per second, from a few updates of each model."""
-    some = FitOptions(seeds=range(4), device=device, precision=precision)
+def measure_rates(train: Demonstrations, device: str, precision: Precision, final_seeds: Sequence[int]) -> Rates:
+    """Return the rates of this machine, from a few updates of each model."""
+    some, four = first_steps(train), FitOptions(seeds=range(4), device=device, precision=precision)
+    alone = replace(four, seeds=final_seeds)
 
-    def rate(method: Method[Any], stage: str, options: FitOptions) -> float:
-        last: list[Progress] = []
-        fit_with_options(method, train, options, lambda now: last.append(now) if now.stage == stage else None)
-        return max(1e-6, last[-1].rate * last[-1].members)
+    def rate(method: Method[Any], options: FitOptions) -> dict[str, float]:
+        times = seconds_per_update(limit_updates(method, RATE_UPDATES), some, options, RATE_UPDATES)
+        return {stage: 1 / max(1e-9, seconds) for stage, seconds in times.items()}
 
-    bc = rate(bc_method(train, RATE_UPDATES), "policy", some)
+    bc = bc_method(train, RATE_UPDATES)
+    stack, final = rate(bc, four)["policy"], rate(bc, alone)["policy"]
     if train.obs.dtype == np.uint8:
-        return Rates(bc, bc, bc)
+        return Rates(4 * stack, 4 * stack, stack, final, final, final)
     dbc = dbc_method(train, RATE_UPDATES, RATE_UPDATES)
-    guided = rate(dbc, "policy", replace(some, guide_seed=0))
+    guided, final_guided = rate(dbc, replace(four, guide_seed=0)), rate(dbc, alone)
     return Rates(
-        bc, guided, rate(replace(dbc, training=replace(dbc.training, updates=1)), "guide", replace(some, seeds=(0,)))
+        bc=4 * stack,
+        dbc=4 * guided["policy"],
+        guide=guided["guide"],
+        final_bc=final,
+        final_dbc=final_guided["policy"],
+        final_guide=final_guided["guide"],
     )

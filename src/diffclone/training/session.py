@@ -52,6 +52,8 @@ class Session:
     """Seed of the parts if all members share them; none to train them once per seed."""
     snapshots: Sequence[int] = ()
     """Updates of the policy at which its weights are copied."""
+    enough: Callable[[Any], bool] | None = None
+    """Called with each report (`Progress`); True ends the stage there."""
 
 
 def prepare_session(

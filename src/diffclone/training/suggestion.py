@@ -1,11 +1,13 @@
 """Choose sizes and schedules that fit the demonstrations, for settings that the user did not set.
 
 width    = 256, 512 or 1024 for up to 16, 64 or more numbers in (s, a)
-updates  = 150 passes over the data with batches of 128, between 5,000 and 50,000, times `Model.update_factor`
+updates  = 50 passes over the data with batches of 128, between 3,000 and 30,000, times `Model.update_factor`
 
-The bundled tasks were trained with such schedules (docs/results.md). `fit` and `diffclone train` both use this.
+Longer trainings did not score better in the tuning study (docs/training.md): most settings are best at 1,000 to 4,000
+updates. `fit` and `diffclone train` both use this.
 """
 
+from collections.abc import Collection
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -19,7 +21,7 @@ from diffclone.nn.encoder import Encoder
 
 M = TypeVar("M", bound=Model[Any])
 
-PASSES, MIN_UPDATES, MAX_UPDATES = 150, 5_000, 50_000
+PASSES, MIN_UPDATES, MAX_UPDATES = 50, 3_000, 30_000
 
 
 def suggest(model: M, demos: Demonstrations) -> M:
@@ -46,6 +48,26 @@ def suggest(model: M, demos: Demonstrations) -> M:
         changes["encoder"] = Encoder(network=replace(changes.get("network", values["network"]), width=256))
     changes |= {name: suggest(value, demos) for name, value in values.items() if isinstance(value, Model)}
     return replace(model, **changes)
+
+
+def shorten_parts(model: M, planned: M, given: Collection[str]) -> tuple[M, dict[str, int]]:
+    """Return a model with fewer updates than `planned`, and with parts that are shortened in proportion.
+
+    Parts in `given`, whose updates are set, stay as they are. The second value has the new updates of the others.
+    """
+    share = model.training.updates / planned.training.updates
+    parts: dict[str, Any] = {name: part for name, part in model.needs().items() if part.trained == "before"}
+    changed = {
+        name: max(1, round(share * part.training.updates))
+        for name, part in parts.items()
+        if share < 1 and name not in given and getattr(model, name, None) is part
+    }
+    shorter = {
+        name: replace(part, training=replace(part.training, updates=n))
+        for name, part in parts.items()
+        if (n := changed.get(name))
+    }
+    return replace(model, **shorter), changed
 
 
 def suggested_updates(steps: int) -> int:
