@@ -24,6 +24,8 @@ FEW, SOME, MANY = 2, 8, 4096
 """Updates of the first measurements, whose time tells how many can be afforded, and the most of the last one."""
 LONGEST, SHARE = 3.0, 0.015
 """Seconds per stage of the last measurement, and its share of the whole training."""
+SLOW = 10.0
+"""Seconds of two blocks of updates above which the last measurement is left out."""
 SHORT = 10.0
 """Seconds of a training for which the first measurement is enough."""
 
@@ -34,17 +36,19 @@ def estimate_seconds(method: Method[Any], demos: Demonstrations, options: FitOpt
         return {}
     updates, some = stage_updates(method), first_steps(demos)
 
-    def measure(count: int, patience: float = math.inf) -> dict[str, float]:
+    def measure(options: FitOptions, count: int, patience: float = math.inf) -> dict[str, float]:
         times = seconds_per_update(method, some, options, count, patience)
         return {stage: times[stage] * updates[stage] for stage in times}
 
+    # A loss on held-out data follows every report. A few updates would have too large a share of it.
+    without = replace(options, held_out=None)
     try:
-        seconds = measure(FEW)
+        seconds = measure(without, FEW)
         if sum(seconds.values()) > SHORT:  # the first updates of a process are slow
-            seconds = measure(SOME)
-        patience = min(LONGEST, SHARE * sum(seconds.values()))
-        if sum(seconds.values()) > SHORT and all(2 * BLOCK * s / updates[stage] < 2 for stage, s in seconds.items()):
-            seconds = measure(MANY, patience)
+            seconds = measure(without, SOME)
+        blocks = {stage: 2 * BLOCK * value / updates[stage] for stage, value in seconds.items()}
+        if sum(seconds.values()) > SHORT and max(blocks.values()) < SLOW:
+            seconds = measure(options, MANY, min(LONGEST, SHARE * sum(seconds.values())))
     except Diverged:  # the training itself reports it
         return {}
     return seconds
