@@ -20,6 +20,7 @@ from typing import Any
 
 from diffclone.records import Record
 from docs import (
+    chunk_tables,
     deploy_tables,
     method_tables,
     monitor_tables,
@@ -49,6 +50,7 @@ PAGES = (
     "fair-comparison",
     "what-dbc-does",
     "design",
+    "chunks",
 )
 """Pages with blocks."""
 BUNDLED = "b591c848e3e57aea"
@@ -193,6 +195,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "serving": deploy_tables.serving_table,
     "soak": deploy_tables.soak_table,
     "latency": task_tables.latency_table,
+    **chunk_tables.BLOCKS,
     **performance_tables.BLOCKS,
     **reproduction_tables.BLOCKS,
     **recipe_tables.BLOCKS,

@@ -228,7 +228,7 @@ def test_the_openapi_document_names_every_path_and_status(port: int) -> None:
             assert request(port, "GET", path)[0] == 200
     assert set(document["paths"]) == set(PATHS)
     statuses = set(document["paths"]["/act"]["post"]["responses"])
-    assert statuses == {"200", "400", "401", "403", "408", "411", "413", "415", "500", "503"}
+    assert statuses == {"200", "400", "401", "403", "404", "408", "409", "411", "413", "415", "500", "503"}
 
 
 def test_the_page_needs_no_other_file(port: int) -> None:

@@ -72,11 +72,6 @@ class Rollouts:
 
 def make_monitor(policy: Policy, member: int = 0) -> Monitor:
     """Return a monitor with the guide of one member of a policy, without calibration."""
-    if policy.chunks.has_memory:
-        raise InvalidSettings(
-            f"a monitor scores single steps; this policy has windows (history {policy.chunks.history}, horizon "
-            f"{policy.chunks.horizon})."
-        )
     if (guide := policy[member].guide) is None:
         raise InvalidSettings(
             f"this {type(policy.method).__name__} policy has no guide. Use a policy with a diffusion guide, from `fit` "
@@ -193,6 +188,11 @@ def calibrate_on_rollouts(
             "Calibrate on demonstrations instead: --data FILE."
         )
     policy, needed = run.policy(), episodes_needed(alpha)
+    if policy.chunks.has_memory:
+        raise InvalidSettings(
+            "rollouts contain the actions played, but the monitor of a policy with chunks or a history scores whole "
+            "chunks. Calibrate on demonstrations instead: --data FILE."
+        )
     make_monitor(policy, member)  # raises an error before the episodes are run
     rollouts = collect_rollouts(policy[member], task, episodes=episodes, progress=progress, **options)
     count = int(rollouts.success.sum())

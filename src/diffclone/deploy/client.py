@@ -6,12 +6,16 @@ with PolicyClient("http://127.0.0.1:8765") as policy:
 
 async with AsyncPolicyClient("http://127.0.0.1:8765") as policy:
     action = await policy(observation)
+
+A client is one session: if the policy has a memory (chunks or a history), use a client per robot, and call `reset` when
+an episode begins.
 """
 
 import asyncio
 import http.client
 import io
 import json
+import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
@@ -49,6 +53,17 @@ class Reply:
 
 
 @final
+class _Session:
+    """The session of a client and the step of its episode, for a policy that has a memory."""
+
+    def __init__(self) -> None:
+        self.name, self.step = secrets.token_hex(8), 0
+
+    def headers(self) -> dict[str, str]:
+        return {"X-Session": self.name, "X-Step": str(self.step)}
+
+
+@final
 @dataclass(frozen=True)
 class _Address:
     host: str
@@ -68,12 +83,14 @@ class _Address:
             )
         return cls(host, port, token)
 
-    def headers(self, body: bytes) -> dict[str, str]:
+    def headers(self, body: bytes, session: _Session | None = None) -> dict[str, str]:
         """Return the headers of a request."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         headers = {"Host": f"{host}:{self.port}", "Content-Length": str(len(body))}
         if body:
             headers["Content-Type"] = NPY
+        if session is not None:
+            headers |= session.headers()
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}".encode().decode("latin-1")
         return headers
@@ -118,6 +135,7 @@ class PolicyClient:
     def __init__(self, url: str = f"http://127.0.0.1:{PORT}", *, token: str | None = None, timeout: float = 10.0):
         self._address = _Address.parse(url, token)
         self._connection = http.client.HTTPConnection(self._address.host, self._address.port, timeout=timeout)
+        self._session = _Session()
 
     def __call__(self, observation: npt.ArrayLike) -> Floats:
         """Return the action for an observation, or one action per row of a batch."""
@@ -125,18 +143,24 @@ class PolicyClient:
 
     def act(self, observation: npt.ArrayLike) -> Reply:
         """Return actions and the monitor's scores."""
-        return _to_reply(self._request("POST", "/act", _encode(observation)))
+        reply = _to_reply(self._request("POST", "/act", _encode(observation), self._session))
+        self._session.step += 1  # only now: a step without a response can be repeated
+        return reply
+
+    def reset(self) -> None:
+        """Begin a new episode with the next observation."""
+        self._session.step = 0
 
     def about(self) -> dict[str, Any]:
         """Return the server's description of its policy."""
         return json.loads(self._request("GET", "/about"))
 
-    def _request(self, verb: str, path: str, body: bytes = b"") -> bytes:
+    def _request(self, verb: str, path: str, body: bytes = b"", session: _Session | None = None) -> bytes:
         # The server closes a connection that was idle for long, so a request on an old one is repeated on a new one.
         attempts = (True, False) if self._connection.sock is not None else (False,)
         for may_repeat in attempts:
             try:
-                self._connection.request(verb, path, body or None, self._address.headers(body))
+                self._connection.request(verb, path, body or None, self._address.headers(body, session))
                 response = self._connection.getresponse()
                 return _decode(response.status, response.read())
             except (OSError, http.client.HTTPException) as error:
@@ -166,6 +190,7 @@ class AsyncPolicyClient:
     def __init__(self, url: str = f"http://127.0.0.1:{PORT}", *, token: str | None = None, timeout: float = 10.0):
         self._address, self._timeout = _Address.parse(url, token), timeout
         self._idle: list[_Streams] = []
+        self._session = _Session()
 
     async def __call__(self, observation: npt.ArrayLike) -> Floats:
         """Return the action for an observation, or one action per row of a batch."""
@@ -173,14 +198,20 @@ class AsyncPolicyClient:
 
     async def act(self, observation: npt.ArrayLike) -> Reply:
         """Return actions and the monitor's scores."""
-        return _to_reply(await self._request("POST", "/act", _encode(observation)))
+        reply = _to_reply(await self._request("POST", "/act", _encode(observation), self._session))
+        self._session.step += 1
+        return reply
+
+    def reset(self) -> None:
+        """Begin a new episode with the next observation."""
+        self._session.step = 0
 
     async def about(self) -> dict[str, Any]:
         """Return the server's description of its policy."""
         return json.loads(await self._request("GET", "/about"))
 
-    async def _request(self, verb: str, path: str, body: bytes = b"") -> bytes:
-        head = "".join(f"{name}: {value}\r\n" for name, value in self._address.headers(body).items())
+    async def _request(self, verb: str, path: str, body: bytes = b"", session: _Session | None = None) -> bytes:
+        head = "".join(f"{name}: {value}\r\n" for name, value in self._address.headers(body, session).items())
         message = f"{verb} {path} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body
         try:
             async with asyncio.timeout(self._timeout):

@@ -127,13 +127,23 @@ def advance(
 
     Rows in `start` begin a new episode.
     """
+    memory, due = see(obs, memory, start)
+    return play(chunks, memory, due, plan(memory.seen[due], due) if len(due) else None)
+
+
+def see(obs: npt.NDArray[Any], memory: Memory, start: Flags | None = None) -> tuple[Memory, Rows]:
+    """Return the memory with one more observation per row, and the rows that now need a chunk."""
     fresh = memory.left < 0 if start is None else start | (memory.left < 0)
     seen = np.concatenate([memory.seen[:, 1:], obs[:, None].astype(np.float32)], 1)
     seen[fresh] = obs[fresh, None]
     weight, left = np.where(fresh[:, None], np.float32(0), memory.weight), np.where(fresh, 0, memory.left)
-    actions, due = memory.plan.copy(), np.flatnonzero(left == 0)
-    if len(due):
-        new = plan(seen[due], due)
+    return Memory(seen, memory.plan, weight, left), np.flatnonzero(left == 0)
+
+
+def play(chunks: Chunks, memory: Memory, due: Rows, new: npt.NDArray[Any] | None) -> tuple[npt.NDArray[Any], Memory]:
+    """Return the next action of each row and the memory after it. `new` are the chunks of the rows `due`."""
+    actions, weight, left = memory.plan.copy(), memory.weight.copy(), memory.left.copy()
+    if new is not None:
         if chunks.ensemble is not None:  # all earlier predictions have become one step older
             with np.errstate(over="ignore"):
                 total = weight[due] * np.float32(math.exp(min(chunks.ensemble, 80.0))) + 1
@@ -141,7 +151,7 @@ def advance(
             weight[due] = total
         actions[due], left[due] = new, chunks.execute
     rest = np.concatenate([actions[:, 1:], actions[:, -1:]], 1)
-    return actions[:, 0], Memory(seen, rest, np.pad(weight[:, 1:], ((0, 0), (0, 1))), left - 1)
+    return actions[:, 0], Memory(memory.seen, rest, np.pad(weight[:, 1:], ((0, 0), (0, 1))), left - 1)
 
 
 def predict(

@@ -23,13 +23,15 @@ import torch
 from torch import Tensor
 
 from diffclone.data import Demonstrations, Normaliser
+from diffclone.deploy.memory import Chunks
 from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.files import read_json, read_tensors, write_json, write_tensors
 from diffclone.guides.diffusion import DiffusionGuide, join_pair, stratified
-from diffclone.model import Dims, Model
+from diffclone.model import Dims, Method, Model
 from diffclone.nn.diffusion import Diffusion
 from diffclone.rng import Rng
 from diffclone.training.guide import TrainedGuide, parts_from_tensors
+from diffclone.training.windows import gather_all
 
 PARTS = ("state", "action", "both")
 """The scores of a pair. Each has its own threshold."""
@@ -147,6 +149,12 @@ class Monitor:
         """The weights of the guide."""
         return cast(Diffusion, self.guide.weights)
 
+    @property
+    def chunks(self) -> Chunks:
+        """The windows of observations and chunks of actions that are scored, each in one row."""
+        method = self.guide.method
+        return method.chunks if isinstance(method, Method) else Chunks()
+
     @cached_property
     def fingerprint(self) -> str:
         """Hash of the weights."""
@@ -198,7 +206,7 @@ class Monitor:
 
     def episode_maxima(self, demos: Demonstrations) -> dict[str, Numbers]:
         """Return the largest value of each score in each episode."""
-        scores = self.score(demos.obs, demos.act)
+        scores = self.score(*gather_all(demos, self.chunks))
         starts = demos.episode_ends - demos.lengths
         return {name: np.maximum.reduceat(getattr(scores, name), starts) for name in PARTS}
 

@@ -1,6 +1,7 @@
 """Serve a policy over HTTP: observations in, actions out, as JSON or npy files. No received content is executed.
 
     POST /act           {"observation": […]} → {"action": […]}, or application/x-npy in both directions; single or batch
+                        with the headers X-Session and X-Step if the policy has a memory (serving/sessions.py)
     GET  /about         sizes, method, data and versions
     GET  /health        {"status": "ok"}
     GET  /metrics       counters and histograms, in the text format of Prometheus
@@ -66,11 +67,6 @@ class Server:
     ):
         if len(policy) != 1:
             raise InvalidSettings(f"this policy has {len(policy)} members; serve one of them: Server(policy[0]).")
-        if policy.chunks.has_memory:
-            raise InvalidSettings(
-                f"the server keeps no memory of requests, as this policy needs (history {policy.chunks.history}, "
-                f"horizon {policy.chunks.horizon}). Use policy.session() in the program that acts."
-            )
         if monitor is None and policy.calibrated_monitor is not None:
             monitor = lambda obs, action: asdict(policy.monitor(obs, action))  # noqa: E731
         self.policy, self.monitor, self.token, self.timeout = policy, monitor, token, timeout
@@ -78,8 +74,12 @@ class Server:
         Access(token, allow_hosts, allow_origins)  # raises errors now, not when the server starts
 
     def act(self, obs: Floats) -> Piece:
-        """Return actions and scores for observations (rows, size)."""
-        action = self.policy(obs)
+        """Return actions and scores for observations (rows, size); if it has a memory, chunks for windows."""
+        policy = self.policy
+        if policy.chunks.has_memory:
+            action = policy.plan(obs.reshape(len(obs), policy.chunks.history, -1)).reshape(len(obs), -1)
+        else:
+            action = policy(obs)
         scores = None if self.monitor is None else flatten_scores(self.monitor(obs, action), len(obs))
         return action, scores
 
@@ -95,12 +95,15 @@ class Server:
             "fingerprint": policy.data.get("fingerprint"),
             "monitor": self.monitor is not None,
             "versions": versions(),
+            **({"chunks": asdict(policy.chunks)} if policy.chunks.has_memory else {}),
         }
 
     def application(self, *names: str) -> Application:
         """Return the ASGI application, which also answers to the given host names."""
         access = Access(self.token, [*self.allow_hosts, *names], self.allow_origins)
-        return Application(self.act, self.policy.dims.obs, self.about(), access)
+        dims, chunks = self.policy.dims, self.policy.chunks
+        memory = (chunks, dims.act) if chunks.has_memory else None
+        return Application(self.act, dims.obs, self.about(), access, memory)
 
 
 @final

@@ -15,6 +15,7 @@ from torch import Tensor
 from diffclone.data import Demonstrations
 from diffclone.deploy.memory import Chunks
 from diffclone.errors import InvalidSettings
+from diffclone.shapes import Floats, Seen
 
 
 @final
@@ -53,6 +54,15 @@ class Windows:
         last = self.last[steps][..., None]
         real = (ahead <= last)[..., None].expand(*ahead.shape, act.shape[-1])
         return act[torch.minimum(ahead, last)].flatten(-2), real.flatten(-2)
+
+
+def gather_all(demos: Demonstrations, chunks: Chunks) -> tuple[Seen, Floats]:
+    """Return the raw windows and chunks of all steps; if they are single steps, the arrays of the demonstrations."""
+    if (windows := Windows.of(demos, chunks, torch.device("cpu"))) is None:
+        return demos.obs, demos.act
+    steps = torch.arange(demos.num_steps)
+    act, _ = windows.gather_act(torch.tensor(demos.act), steps)
+    return windows.gather_obs(torch.tensor(demos.obs), steps).numpy(), act.numpy()
 
 
 def check_windows(chunks: Chunks, demos: Demonstrations) -> None:

@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
+from diffclone.deploy.memory import Chunks
 from diffclone.deploy.serving.access import Access
 from diffclone.deploy.serving.batching import Act, Batcher
 from diffclone.deploy.serving.bodies import (
@@ -31,6 +32,7 @@ from diffclone.deploy.serving.bodies import (
 )
 from diffclone.deploy.serving.metrics import CONTENT_TYPE, Metrics
 from diffclone.deploy.serving.openapi import openapi_document, openapi_page
+from diffclone.deploy.serving.sessions import Sessions
 
 SMALL_BODY_BYTES = 16 * 2**10
 """Bodies up to this size are decoded and encoded on the event loop, larger ones in a thread."""
@@ -47,9 +49,18 @@ T = TypeVar("T")
 class Application:
     """Answers requests. `act` runs in a thread; the methods run on the event loop."""
 
-    def __init__(self, act: Act, observation_size: int, about: Mapping[str, Any], access: Access):
+    def __init__(
+        self,
+        act: Act,
+        observation_size: int,
+        about: Mapping[str, Any],
+        access: Access,
+        chunks: tuple[Chunks, int] | None = None,
+    ):
+        """With `chunks`, of a policy that has a memory, and the size of an action, `act` maps windows to chunks."""
         self.size, self.access, self.metrics = observation_size, access, Metrics()
         self.batcher = Batcher(act, self.metrics.call_rows.observe)
+        self.sessions = None if chunks is None else Sessions(chunks[0], observation_size, chunks[1], self.batcher)
         self.held_bytes = 0
         self._coder = ThreadPoolExecutor(1, "bodies")
         document = openapi_document()
@@ -65,12 +76,8 @@ class Application:
             Route("/docs", constant(page)),
         ]
         self._router = Router(routes, redirect_slashes=False)
-        origins = sorted(access.origins)
-        self._inner = (
-            CORSMiddleware(self.answer, origins, ["GET", "POST"], ["Authorization", "Content-Type"])
-            if origins
-            else self.answer
-        )
+        origins, headers = sorted(access.origins), ["Authorization", "Content-Type", "X-Session", "X-Step"]
+        self._inner = CORSMiddleware(self.answer, origins, ["GET", "POST"], headers) if origins else self.answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check the Host and Origin of a request, answer it and count it."""
@@ -126,8 +133,12 @@ class Application:
             body = await self.read_body(request, most_bytes(content_type, self.size), hold)
             small = len(body) <= SMALL_BODY_BYTES
             obs = await self.code(small, lambda: decode_observation(content_type, body, self.size))
-            hold(obs.nbytes)
-            action, scores = await self.batcher(obs if obs.ndim == 2 else obs[None])
+            hold(obs.nbytes if self.sessions is None else obs.nbytes * self.sessions.chunks.history)
+            rows = obs if obs.ndim == 2 else obs[None]
+            if self.sessions is None:
+                action, scores = await self.batcher(rows)
+            else:
+                action, scores = await self.sessions.act(request.headers, rows)
             self.metrics.count_rows(len(action), scores)
             action = action if obs.ndim == 2 else action[0]
             encoded = await self.code(small, lambda: encode_action(content_type, action, scores))
@@ -175,6 +186,8 @@ class Application:
     async def show_metrics(self, request: Request) -> Response:
         """Return the metrics."""
         gauges = {"waiting_rows": ("Observations that wait for a call or are in one.", self.batcher.waiting_rows)}
+        if self.sessions is not None:
+            gauges["sessions"] = ("Sessions of clients.", len(self.sessions))
         return Response(self.metrics.to_text(gauges), media_type=CONTENT_TYPE)
 
     def close(self) -> None:

@@ -18,13 +18,20 @@ ERRORS = {
     "400": "The request is not valid HTTP, JSON or npy, has the wrong shape, or contains NaN or infinity.",
     "401": "The token is missing or wrong.",
     "403": "The Host is unknown, or the request comes from a web page.",
+    "404": "The session of X-Session is unknown or has expired.",
     "408": "The request was not complete in time.",
+    "409": "X-Step is not the next step of the session, or a step of it is being answered.",
     "411": "There is no Content-Length.",
     "413": f"The request has more than {MAX_ROWS} rows, or its body is above the limit of its type.",
     "415": f"The Content-Type is neither {JSON} nor {NPY}.",
     "500": "The policy or its monitor failed, or the action is not finite.",
     "503": "The server is full. Try again after the seconds in Retry-After.",
 }
+
+SESSION = (
+    ("X-Session", {"type": "string", "maxLength": 64}, "Name of the client's session, if the policy has a memory."),
+    ("X-Step", {"type": "integer", "minimum": 0}, "Step of the episode in this session; 0 begins one."),
+)
 
 
 def _object(**properties: Any) -> dict[str, Any]:
@@ -54,6 +61,10 @@ def openapi_document() -> dict[str, Any]:
             f"The response has the type of the request. At most {MAX_ROWS} rows and {sizes}. An npy response is the "
             "file of the actions (float32); with a monitor a second npy file follows, with one record per row."
         ),
+        "parameters": [
+            {"name": name, "in": "header", "required": False, "schema": schema, "description": text}
+            for name, schema, text in SESSION
+        ],
         "requestBody": {"required": True, **_content(json=_object(observation=OBSERVATION), npy=binary)},
         "responses": {
             "200": {"description": "OK", **_content(json=_object(action=OBSERVATION, monitor=MONITOR), npy=binary)},

@@ -1,0 +1,146 @@
+"""Sessions of clients: what a policy with a history or with chunks remembers of the episode of each client.
+
+    X-Session: NAME          chosen by the client, one per robot or batch of robots
+    X-Step: 0, 1, 2, …       the step of the episode; 0 begins one
+
+A step that is repeated, because its response was lost, is computed from the memory before it. Requests of different
+sessions are answered by one call of the policy; a step that plays an action of an earlier chunk needs no call. All of
+this runs on the event loop.
+"""
+
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, TypeAlias, final
+
+import numpy as np
+
+from diffclone.deploy.memory import Chunks, Memory, play, see
+from diffclone.deploy.serving.bodies import Floats, RequestError, Scores
+
+IDLE_SECONDS = 600.0
+"""A session without a request for so long is forgotten."""
+MAX_SESSIONS = 1024
+MAX_SESSION_BYTES = 64 * 2**20
+"""Memory of all sessions together."""
+
+Call: TypeAlias = Callable[[Floats], Awaitable[tuple[Floats, Scores | None]]]
+"""Maps windows to chunks and scores, each in one row."""
+
+
+@final
+@dataclass
+class Session:
+    """The memory of a client's episode."""
+
+    memory: Memory
+    """After the last step."""
+    before: Memory
+    """Before the last step."""
+    step: int = -1
+    """The last step."""
+    scores: Scores | None = None
+    """The monitor's scores of the chunk that is played in each row."""
+    used: float = 0.0
+    busy: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """The size of both memories."""
+        return 2 * sum(array.nbytes for array in (self.memory.seen, self.memory.plan, self.memory.weight))
+
+
+@final
+class Sessions:
+    """The sessions of all clients, the one that was used last at the end."""
+
+    def __init__(self, chunks: Chunks, obs: int, act: int, call: Call):
+        self.chunks, self.sizes, self.call = chunks, (obs, act), call
+        self.known: OrderedDict[str, Session] = OrderedDict()
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    async def act(self, headers: Mapping[str, str], obs: Floats) -> tuple[Floats, Scores | None]:
+        """Return actions and scores for the observations (rows, size) of a step."""
+        name, step = read_headers(headers)
+        session = self.find(name, step, len(obs))
+        session.busy = True
+        try:
+            before = session.before if step == session.step else session.memory
+            memory, due = see(obs, before)
+            chunk, scores = None, session.scores
+            if len(due):
+                rows, found = await self.call(memory.seen[due].reshape(len(due), -1))
+                chunk = rows.reshape(len(due), self.chunks.horizon, -1)
+                scores = None if found is None else merge_scores(session.scores, found, due, len(obs))
+            action, after = play(self.chunks, memory, due, chunk)
+            session.before, session.memory, session.step, session.scores = before, after, step, scores
+        finally:
+            session.busy, session.used = False, time.monotonic()
+        return action.astype(np.float32, copy=False), scores
+
+    def find(self, name: str, step: int, rows: int) -> Session:
+        """Return the session of a step, or begin one. A step that is not the next one is refused."""
+        now = time.monotonic()
+        while self.known and not (oldest := next(iter(self.known.values()))).busy and now - oldest.used > IDLE_SECONDS:
+            self.bytes -= self.known.popitem(last=False)[1].bytes
+        session = self.known.get(name)
+        if session is not None and session.busy:
+            raise RequestError(
+                HTTPStatus.CONFLICT, f"a step of the session {name} is being answered; use one session per robot."
+            )
+        if step == 0:
+            session = self.begin(name, rows)
+        elif session is None:
+            raise RequestError(
+                HTTPStatus.NOT_FOUND,
+                f"the session {name} is unknown, or was idle for {IDLE_SECONDS / 60:g} minutes. Begin with X-Step: 0.",
+            )
+        if step not in (session.step, session.step + 1):
+            raise RequestError(
+                HTTPStatus.CONFLICT, f"X-Step is {step}, but the next step of the session {name} is {session.step + 1}."
+            )
+        if rows != (began := len(session.memory)):
+            raise RequestError(HTTPStatus.BAD_REQUEST, f"the session {name} began with {began} rows, not {rows}.")
+        session.used = now
+        self.known.move_to_end(name)
+        return session
+
+    def begin(self, name: str, rows: int) -> Session:
+        """Begin an episode in a new session, or in an old one that then forgets its episode."""
+        if name in self.known:
+            self.bytes -= self.known.pop(name).bytes
+        blank = Memory.blank(self.chunks, rows, *self.sizes)
+        session = Session(blank, blank)
+        if len(self.known) >= MAX_SESSIONS or self.bytes + session.bytes > MAX_SESSION_BYTES:
+            raise RequestError(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"the server has {len(self.known)} sessions and no room for more."
+            )
+        self.known[name] = session
+        self.bytes += session.bytes
+        return session
+
+
+def read_headers(headers: Mapping[str, str]) -> tuple[str, int]:
+    """Return the session and the step of a request."""
+    name, step = headers.get("x-session", ""), headers.get("x-step", "")
+    if not re.fullmatch(r"[\w.-]{1,64}", name, re.ASCII) or not re.fullmatch(r"\d{1,12}", step, re.ASCII):
+        raise RequestError(
+            HTTPStatus.BAD_REQUEST,
+            "this policy has a memory: send X-Session (a name of up to 64 letters and digits) and X-Step (0, 1, 2, …).",
+        )
+    return name, int(step)
+
+
+def merge_scores(old: Scores | None, new: Scores, due: Any, rows: int) -> Scores:
+    """Return the scores of all rows: new ones of the rows `due`, the earlier ones of the others."""
+    merged: dict[str, Any] = {}
+    for name, values in new.items():
+        merged[name] = np.zeros((rows, *values.shape[1:]), values.dtype) if old is None else old[name].copy()
+        merged[name][due] = values
+    return merged
