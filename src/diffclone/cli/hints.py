@@ -3,7 +3,7 @@
 import shlex
 from pathlib import Path
 
-from diffclone.cli.sources import PolicySource
+from diffclone.cli.sources import Place, PolicySource
 from diffclone.policy import Policy
 from diffclone.training.runs import Run
 
@@ -12,6 +12,15 @@ def next_command(command: str, *arguments: str | Path, about: str = "") -> str:
     """Return "Next:" with a command and its arguments, quoted for a shell, at the end of the line."""
     words = shlex.join(["diffclone", command, *map(str, arguments)])
     return f"Next, {about}: {words}" if about else f"Next: {words}"
+
+
+def next_after_rendering(run: Run, policy: Policy, place: Place) -> str:
+    """Return the command that calibrates a monitor, for a policy with a guide and no monitor; else the export."""
+    if policy.guide is None or policy.calibrated_monitor is not None:
+        return next_command("export", run.folder)
+    known = run.episodes
+    held_out = known is not None and known.source is not None and bool(known.held_out)
+    return next_command("calibrate", run.folder, *(() if held_out else ("--env", place.name)))
 
 
 def next_evaluation(folder: Path, policy: Policy) -> str:

@@ -2,32 +2,48 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from diffclone.cli.arguments import TaskName
+import tyro
+
 from diffclone.cli.console import print_message
-from diffclone.deploy.memory import Session
+from diffclone.cli.hints import next_after_rendering
+from diffclone.cli.sources import Place, PolicySource, choose_place, find_place, find_policy, is_bundled, named_place
 from diffclone.deploy.pretrained import pretrained
 from diffclone.errors import InvalidSettings
+from diffclone.evaluation import find_task
 from diffclone.files import refuse_existing
+from diffclone.policy import Policy
 from diffclone.tasks import TASKS
 from diffclone.tasks.options import parse_options
-from diffclone.tasks.rendering import check_suffix, render_episode, write_frames
-from diffclone.training.runs import Run
+from diffclone.tasks.rendering import check_suffix, render_episode, render_long_episode, write_frames
+
+EXPERT, PRETRAINED = "expert", "pretrained"
 
 
 @dataclass(frozen=True)
 class Render:
-    """Record an episode of a policy or of the expert: a video (.mp4, .gif), or a strip of images (.png)."""
+    """Record an episode of a policy or of the expert: a video (.mp4, .gif), or a strip of images (.png).
 
-    task: TaskName
+    diffclone render maze --out maze.gif                                 the expert of a task
+    diffclone render runs/maze --out maze.gif                            the policy of a run
+    diffclone render runs/mine --env Pendulum-v1 --out pendulum.gif      in a Gymnasium environment
+    """
+
     out: Path
     """File to write. An existing file is not overwritten."""
-    policy: str = "expert"
-    """Folder of a run, `pretrained` for the bundled policy of the task, or `expert`."""
+    subject: Annotated[tyro.conf.Positional[str | None], tyro.conf.arg(metavar="TASK|RUN")] = None
+    """Name of a task or a task setting, for its expert or for --policy; or the folder of a run or a policy."""
+    policy: str | None = None
+    """Folder of a run or a policy, `pretrained` for the bundled policy of the task, or `expert`."""
+    task: str | None = None
+    """Task or task setting; by default the one that the run was trained for."""
+    env: str | None = None
+    """Render in this Gymnasium environment instead; `module:id` imports the module first."""
     member: int = 0
     """Index of the member of the run."""
-    start: int = 0
-    """Index of the evaluation start."""
+    start: int | None = None
+    """Index of the evaluation start; by default the first from which an episode is not over at once."""
     steps: int | None = None
     """Show only this many steps. The episode is run to its end."""
     options: tuple[str, ...] = ()
@@ -35,22 +51,49 @@ class Render:
 
     def run(self) -> None:
         """Run the episode and write the frames."""
-        task = TASKS[self.task]
         check_suffix(self.out)
         refuse_existing(self.out)
         if self.steps is not None and self.steps < 1:
             raise InvalidSettings(f"--steps must be at least 1; it is {self.steps}.")
-        if self.start < 0:
+        if self.start is not None and self.start < 0:
             raise InvalidSettings(f"--start must be at least 0; it is {self.start}.")
-        options = task.check_options(parse_options(self.options))
-        episode = render_episode(task, self.load_policy(), start=self.start, **options)
+        place, policy, source = self.find()
+        image = {} if place.name in TASKS else {"render_mode": "rgb_array"}
+        options = {**image, **place.options, **parse_options(self.options)}
+        task = find_task(place.name, options)
+        options = task.check_options(options)
+        session = None if policy is None else policy[self.member].session
+        if self.start is None:
+            start, episode = render_long_episode(task, session, **options)
+            where = f" from start {start}" if start else ""
+        else:
+            episode = render_episode(task, None if session is None else session(), start=self.start, **options)
+            where = ""
         write_frames(self.out, episode.frames[: None if self.steps is None else self.steps + 1])
         solved = f", {'solved' if episode.success else 'not solved'}" if task.metric == "success" else ""
-        print_message(f"wrote {self.out}: {len(episode.frames) - 1} steps, return {episode.returns:.1f}{solved}")
+        about = f"{len(episode.frames) - 1} steps{where}, return {episode.returns:.1f}{solved}"
+        print_message(f"wrote {self.out}: {about}")
+        if policy is not None and source is not None and source.run is not None:
+            print_message(next_after_rendering(source.run, policy, place))
 
-    def load_policy(self) -> Session | None:
-        """Return the member that acts; None for the expert."""
-        if self.policy == "expert":
-            return None
-        policy = pretrained(self.task) if self.policy == "pretrained" else Run(Path(self.policy)).policy()
-        return policy[self.member].session()
+    def find(self) -> tuple[Place, Policy | None, PolicySource | None]:
+        """Return where to act, the policy (None for the expert), and its folder if it has one."""
+        place, folder = named_place(self.task, self.env), self.policy
+        named = self.subject is not None and not is_bundled(self.subject)
+        if self.subject is not None and named and (Path(self.subject).is_dir() or "/" in self.subject):
+            if self.policy is not None:
+                raise InvalidSettings(f"{self.subject} is a folder; leave out --policy {self.policy}.")
+            folder = self.subject
+        elif self.subject is not None:
+            if place is not None:
+                raise InvalidSettings(f"{self.subject} names the task; leave out --task and --env.")
+            place = find_place(self.subject)
+        if folder not in (None, EXPERT, PRETRAINED):
+            source = find_policy(Path(folder))
+            policy = source.load()
+            return place or choose_place(source, policy, None, None), policy, source
+        if place is None:
+            raise InvalidSettings("name a task, or the folder of a run: diffclone render TASK|RUN --out FILE.")
+        if place.name not in TASKS:
+            raise InvalidSettings(f"{place.name} has no expert; name the folder of a run.")
+        return place, pretrained(place.name) if folder == PRETRAINED else None, None

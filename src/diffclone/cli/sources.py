@@ -12,6 +12,7 @@ from diffclone.errors import InvalidFile, InvalidSettings, UnknownName
 from diffclone.evaluation import is_environment_id
 from diffclone.experiments.task_settings import TASK_SETTINGS, find_setting
 from diffclone.policy import Policy
+from diffclone.records import Record
 from diffclone.tasks import TASKS
 from diffclone.training.runs import Run
 
@@ -43,6 +44,13 @@ class PolicySource:
         if self.run is None:
             return Policy.load(self.folder, device=device)
         return self.run.policy(device) if self.snapshot is None else self.run.snapshot(self.snapshot, device)
+
+    def evaluations(self) -> list[Record]:
+        """Return the Records of the policy's evaluations."""
+        if self.run is None or not self.run.records.exists():
+            return []
+        records = [record for record in Record.read_all(self.run.records) if record.kind == "evaluation"]
+        return [record for record in records if record.results.get("snapshot") == self.snapshot]
 
     def place(self, policy: Policy) -> Place | None:
         """Return where the policy was trained to act; None if its data do not say so."""

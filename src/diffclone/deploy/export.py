@@ -16,13 +16,14 @@ import numpy as np
 from torch import Tensor
 
 from diffclone.deploy import runtime
+from diffclone.deploy.card import model_card
 from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage, install_command
 from diffclone.files import create_path
 from diffclone.nn import MLP
 from diffclone.nn.images import ConvNet
 from diffclone.nn.layers import ACTIVATIONS, LAYER_NORM_EPS
 from diffclone.policy import Policy
-from diffclone.records import versions
+from diffclone.records import Record, versions
 from diffclone.settings import to_dict
 from diffclone.shapes import Floats
 
@@ -63,8 +64,11 @@ class PolicyArrays:
     """Origin of the policy, stored in the file."""
 
     @classmethod
-    def from_policy(cls, policy: Policy) -> "PolicyArrays":
-        """Collect the arrays. The weights of the method must be one network that returns the action in one call."""
+    def from_policy(cls, policy: Policy, evaluations: Sequence[Record] = ()) -> "PolicyArrays":
+        """Collect the arrays. The weights of the method must be one network that returns the action in one call.
+
+        The model card, with these evaluations, and the action bounds are among what the file says about itself.
+        """
         if len(policy) != 1:
             raise InvalidSettings(f"this policy has {len(policy)} members; export one of them: export(policy[0], …).")
         net, normaliser, bounds = policy.net, policy.window_normaliser, policy.window_bounds
@@ -101,6 +105,8 @@ class PolicyArrays:
                 "member": dict(policy.members[0]),
                 "data": policy.data.get("fingerprint"),
                 "versions": versions(),
+                "action_bounds": policy.config()["action_bounds"],
+                "card": model_card(policy.config(), evaluations),
                 **({"chunks": asdict(policy.chunks)} if policy.chunks.has_memory else {}),
             },
         )
@@ -111,11 +117,14 @@ def to_numpy(tensor: Tensor) -> Floats:
     return tensor.detach().cpu().float().numpy()
 
 
-def export(policy: Policy, out: str | Path, to: Format) -> float:
-    """Write one member of a policy to a new file and return its largest relative difference from torch."""
+def export(policy: Policy, out: str | Path, to: Format, evaluations: Sequence[Record] = ()) -> float:
+    """Write one member of a policy to a new file and return its largest relative difference from torch.
+
+    The file contains the model card of the policy, with these evaluations.
+    """
     encode, load = FORMATS[to]
     with create_path(Path(out)) as temporary:
-        temporary.write_bytes(encode(PolicyArrays.from_policy(policy)))
+        temporary.write_bytes(encode(PolicyArrays.from_policy(policy, evaluations)))
         difference = largest_difference(policy, load(temporary))
         if not difference <= TOLERANCE:
             raise InvalidFile(

@@ -91,7 +91,7 @@ class Policy:
 
     def __init__(self, arrays: Mapping[str, Floats], about: Mapping[str, Any]):
         self.about = dict(about)
-        """Its origin: method, member, data, versions."""
+        """Its origin: method, member, data, versions, action bounds, and the model card as Markdown (`card`)."""
         self.observation_size, self.action_size = len(arrays["obs_mean"]), len(arrays["act_mean"])
         self.chunks: Any = None
         """`memory.Chunks`: the observations that a call sees and the actions that it returns; None for one of each."""

@@ -77,13 +77,19 @@ def run_episode(
     steps: int,
     on_step: Callable[[BatchEnv], None] = lambda env: None,
     disturb: Callable[[Doubles], Doubles] = lambda act: act,
+    *,
+    seed: int | None = None,
 ) -> Episode:
     """Run one episode of at most `steps` steps in row 0; call `on_step` before each step and after the last.
 
-    The environment executes `disturb(act)`; the episode has the expert's own action.
+    The environment executes `disturb(act)`; the episode has the expert's own action. The start is drawn from `rng`, or
+    is that of the seed, as in `evaluate`.
     """
     row = np.zeros(1, dtype=np.int64)
-    env.reset(row, [rng])
+    if seed is None:
+        env.reset(row, [rng])
+    else:
+        env.reset_from_seeds(row, [seed])
     expert.reset(env.observe(row)[0], rng)
     episode_obs: list[Doubles] = []
     episode_act: list[Doubles] = []

@@ -106,7 +106,13 @@ class GymnasiumBatch(BatchEnv):
         """Return the environment's own image."""
         if self.envs[row].render_mode != "rgb_array":
             raise CannotRender("an environment renders images if it is made with render_mode='rgb_array'.")
-        return self.envs[row].render()
+        try:
+            image = self.envs[row].render()
+        except (gym.error.Error, ImportError) as error:
+            raise CannotRender(f"the environment cannot render here ({str(error).splitlines()[0]}).") from None
+        if not isinstance(image, np.ndarray):
+            raise CannotRender(f"the environment rendered {type(image).__name__}, not an image.")
+        return image
 
     def close(self) -> None:
         """Close all environments, even if closing one of them fails."""

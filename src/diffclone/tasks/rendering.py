@@ -16,6 +16,10 @@ from diffclone.tasks.task import Task
 FRAMES_PER_SECOND = 25
 STRIP_FRAMES = 4
 """Number of frames in a .png, from the first to the last."""
+LONG_ENOUGH, SHARE_OF_HORIZON, TRIES = 25, 0.2, 10
+"""Steps of an episode that shows something, unless the horizon is short; and starts that are tried to find one."""
+
+ActFunction = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 
 @final
@@ -47,9 +51,7 @@ class PolicyExpert(Expert):
         return True
 
 
-def render_episode(
-    task: Task, policy: Callable[[npt.NDArray[Any]], npt.NDArray[Any]] | None, *, start: int = 0, **options: Any
-) -> RenderedEpisode:
+def render_episode(task: Task, policy: ActFunction | None, *, start: int = 0, **options: Any) -> RenderedEpisode:
     """Render one episode of a policy, or of the expert if it is None, from one of the evaluation starts."""
     expert = task.expert() if policy is None else PolicyExpert(policy, task.horizon)
     env = task.make(1, **options)
@@ -60,12 +62,30 @@ def render_episode(
         frames.append(env.render(0))
 
     try:
-        episode = run_episode(
-            env, expert, np.random.default_rng(START_SEEDS["evaluation"] + start), task.horizon, on_step
-        )
+        seed = START_SEEDS["evaluation"] + start
+        # The start of a Gymnasium environment is a function of the seed; an expert shares a generator with its start.
+        own = None if policy is None else seed
+        episode = run_episode(env, expert, np.random.default_rng(seed), task.horizon, on_step, seed=own)
     finally:
         env.close()
     return RenderedEpisode(frames, episode.returns, episode.success)
+
+
+def render_long_episode(
+    task: Task, make_policy: Callable[[], ActFunction] | None, **options: Any
+) -> tuple[int, RenderedEpisode]:
+    """Render the first start from which an episode is not over at once, or the longest of the first ten.
+
+    `make_policy` is called for every episode; None stands for the expert. The index of the start is returned as well.
+    """
+    wanted, longest = min(LONG_ENOUGH, int(SHARE_OF_HORIZON * task.horizon)), (0, RenderedEpisode([], 0.0, False))
+    for start in range(TRIES):
+        episode = render_episode(task, None if make_policy is None else make_policy(), start=start, **options)
+        if len(episode.frames) > len(longest[1].frames):
+            longest = start, episode
+        if len(episode.frames) > wanted:
+            break
+    return longest
 
 
 def check_suffix(path: Path) -> None:
