@@ -1,4 +1,4 @@
-"""Damage each file that diffclone writes, and read it again.
+"""Damage each file that diffclone writes, and demonstrations of each format, and read them again.
 
     python tests/faults/mutants.py --count 10000
 
@@ -39,7 +39,7 @@ from diffclone.records import Record
 from diffclone.training import Progress
 from diffclone.training.runs import Run, train_run
 from faults.crash_points import METHODS, demonstrations
-from test_hostile_files import damage, damage_json
+from test_hostile_files import FORMATS, damage, damage_json, damage_path
 
 SECONDS, GROWTH_MIB = 10, 1024
 
@@ -107,6 +107,14 @@ def read_export(base: Path) -> None:
     runtime.load(base / "policy.npz")(np.zeros(2))
 
 
+def read_demonstrations(base: Path) -> None:
+    before = sorted(base.rglob("*"))
+    try:
+        assert np.isfinite(Demonstrations.load(base / (base / "place").read_text()).obs).all()
+    finally:
+        assert sorted(base.rglob("*")) == before, "a file was created"
+
+
 FILES: dict[str, Callable[[Path], None]] = {
     "policy/config.json": read_policy,
     "policy/model.safetensors": read_policy,
@@ -125,6 +133,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "policy.npz": read_export,
 }
 """The files, and what reads each of them. Of several files the first is damaged."""
+FILES |= {f"{name} demonstrations": read_demonstrations for name in FORMATS}
 
 
 def damage_file(path: Path, rng: random.Random) -> None:
@@ -180,10 +189,21 @@ def try_file(good: Path, name: str, count: int, first: int = 0) -> dict[str, Any
     counts: dict[str, Any] = {"file": name, "count": count, "valid": 0, "refused": 0, "traceback": 0, "hang": 0}
     counts |= {"MiB": 0.0, "examples": []}
     work = good.with_name("work")
+    place = None
+    if name.endswith(" demonstrations"):
+        filename, make = FORMATS[name.removesuffix(" demonstrations")]
+        good = good.with_name(name)
+        good.mkdir()
+        place = make(good / filename).relative_to(good)
+        (good / "place").write_text(str(place))
+        FILES[name](good)
     for number in range(first, first + count):
         shutil.copytree(good, work)
-        victim = min(work.glob(name))
-        damage_file(victim, random.Random(f"{name} {number}"))
+        rng = random.Random(f"{name} {number}")
+        if place is None:
+            damage_file(min(work.glob(name)), rng)
+        else:
+            damage_path(work / place, rng)
         before = peak_mib()
         kind, message = outcome(lambda: FILES[name](work))
         growth = round(peak_mib() - before, 1)
