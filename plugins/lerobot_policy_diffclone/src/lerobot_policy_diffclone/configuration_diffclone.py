@@ -7,10 +7,10 @@ from lerobot.configs.policies import PreTrainedConfig
 from lerobot.configs.types import FeatureType, NormalizationMode, PolicyFeature
 from lerobot.optim.optimizers import AdamWConfig
 from lerobot.optim.schedulers import LRSchedulerConfig
+from lerobot.utils.constants import OBS_ENV_STATE, OBS_STATE
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
-from diffclone.data.formats.lerobot import OBSERVATIONS
 from diffclone.data.normaliser import LIMIT
 from diffclone.deploy.memory import Chunks
 from diffclone.errors import InvalidSettings
@@ -138,7 +138,7 @@ class DiffcloneConfig(PreTrainedConfig):
     def observation_features(self) -> dict[str, PolicyFeature]:
         """The features that make up an observation, joined in the order in which diffclone reads a LeRobot dataset."""
         found = self.input_features or {}
-        order = [key for key in OBSERVATIONS if key in found]
+        order = [key for key in (OBS_STATE, OBS_ENV_STATE) if key in found]
         return {key: found[key] for key in [*order, *sorted(set(found) - set(order))]}
 
     @property
