@@ -22,6 +22,7 @@ from diffclone.data.formats import describe
 from diffclone.data.formats.memory import ALWAYS_ALLOWED, MAXIMUM, RATIO, MemoryBudget
 from diffclone.errors import DiffcloneError, InvalidData
 from test_formats import ACT, ENDS, STATE, d4rl, h5py, lerobot, minari_store, pa, parquet, robomimic, zarr, zarr_buffer
+from test_robot_formats import extract_lerobot, extract_robomimic
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -74,6 +75,14 @@ def minari_folder(path: Path) -> Path:
         return minari_store(path, patch)
 
 
+def lerobot_keys(path: Path) -> Path:
+    """Return a folder that lerobot wrote, without the files that are not read."""
+    folder = extract_lerobot(path) / "keys"
+    shutil.rmtree(folder / "meta" / "episodes")
+    (folder / "meta" / "stats.json").unlink()
+    return folder
+
+
 def robomimic_file(path: Path) -> Path:
     return robomimic(path, state=STATE, goal=STATE[:, :2].astype(np.float64))
 
@@ -86,6 +95,8 @@ FORMATS: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "d4rl": ("a.hdf5", d4rl),
     "minari": ("store", minari_folder),
     "lerobot": ("set", lerobot),
+    "lerobot-own": ("set", lerobot_keys),
+    "robomimic-own": ("a.hdf5", extract_robomimic),
     "zarr": ("a.zarr", zarr_folder),
     "zarr-zip": ("a.zarr.zip", zarr_zip),
 }

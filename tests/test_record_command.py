@@ -97,6 +97,18 @@ def test_a_task_by_name_and_a_trained_policy(diffclone: Command, tmp_path: Path)
     assert_error(diffclone(*command, "--member", "2", "--out", tmp_path / "b.npz"), "member 2 does not exist")
 
 
+def test_a_policy_with_a_memory_begins_each_episode_anew(diffclone: Command, tmp_path: Path) -> None:
+    demos = Demonstrations.from_arrays(np.eye(6), np.eye(6)[:, :2], episode_ends=[6])
+    method = BC(network=Network(width=8), training=Training(updates=2), history=2, horizon=3, execute=2)
+    policy = fit(method, demos, device="cpu")
+    policy.save(tmp_path / "policy")
+    command = ("record", "--env", "maze", "--policy", tmp_path / "policy", "--episodes", "2", "--max-steps", "5")
+    assert diffclone(*command, "--out", tmp_path / "a.npz").code == 0
+    for obs, act in Demonstrations.load(tmp_path / "a.npz").episodes():
+        session = policy.session()
+        assert np.allclose([session(row) for row in obs], act, atol=1e-6)
+
+
 def test_a_policy_trained_on_a_goal_environment_is_evaluated_there(diffclone: Command, expert: Path) -> None:
     robotics()
     command = ("record", "--env", "gymnasium_robotics:FetchReach-v4", "--policy", "my_expert:reach", "--max-steps", "9")
@@ -147,7 +159,7 @@ def test_an_error_keeps_the_finished_episodes(diffclone: Command, expert: Path) 
         ({"--policy": "broken.py:swing"}, r"broken.py cannot be imported: SyntaxError"),
         ({"--policy": "my_expert:Expert"}, r"my_expert:Expert is a class; a function or a callable object is needed"),
         ({"--policy": "my_expert:number"}, r"my_expert:number is int; a function"),
-        ({"--policy": "empty"}, r"empty/config.json"),
+        ({"--policy": "empty"}, r"empty is not a run: it has no run.json"),
         ({"--policy": "my_expert:reach"}, r"episode 0, step 0: IndexError: .* \(line \d+ of .*my_expert.py\)"),
         ({"--episodes": "0"}, r"--episodes must be at least 1; it is 0"),
         ({"--seed": "-1"}, r"--seed must not be negative"),

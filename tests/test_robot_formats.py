@@ -21,21 +21,27 @@ FIXTURES = Path(__file__).parent / "fixtures"
 LOW_DIMENSIONAL = ["observation.force", "observation.joints", "observation.pose", "observation.velocity"]
 
 
-@pytest.fixture(scope="module")
-def lerobot(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folders of lerobot 0.6.1: fixtures/make_lerobot_0_6_1.py."""
-    folder = tmp_path_factory.mktemp("lerobot")
+def extract_lerobot(folder: Path) -> Path:
+    """Write the folders of lerobot 0.6.1, state, joints and keys: fixtures/make_lerobot_0_6_1.py."""
     with tarfile.open(FIXTURES / "lerobot_0_6_1.tar.xz") as archive:
         archive.extractall(folder, filter="data")
     return folder
 
 
-@pytest.fixture
-def robomimic(tmp_path: Path) -> Path:
-    """The file of robomimic 0.3.0: fixtures/make_robomimic_0_3_0.py."""
-    path = tmp_path / "low_dim.hdf5"
+def extract_robomimic(path: Path) -> Path:
+    """Write the file of robomimic 0.3.0: fixtures/make_robomimic_0_3_0.py."""
     path.write_bytes(gzip.decompress((FIXTURES / "robomimic_0_3_0.hdf5.gz").read_bytes()))
     return path
+
+
+@pytest.fixture(scope="module")
+def lerobot(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return extract_lerobot(tmp_path_factory.mktemp("lerobot"))
+
+
+@pytest.fixture
+def robomimic(tmp_path: Path) -> Path:
+    return extract_robomimic(tmp_path / "low_dim.hdf5")
 
 
 def frames(folder: Path) -> Any:

@@ -7,11 +7,13 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from diffclone.cli.console import bars, print_json, print_message
+from diffclone.cli.sources import find_policy
 from diffclone.cli.user_function import load_function
 from diffclone.data.formats import check_target
+from diffclone.deploy.memory import Session
 from diffclone.errors import DiffcloneError, InvalidData, InvalidSettings, MissingPackage, UnknownName, install_command
 from diffclone.policy import Policy
 from diffclone.records import versions
@@ -19,7 +21,6 @@ from diffclone.tasks import TASKS
 from diffclone.tasks.options import parse_options
 from diffclone.tasks.playing import Played, play_episodes
 from diffclone.tasks.recording import RecordDemonstrations
-from diffclone.training.runs import Run
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,7 @@ class Record:
         folder = Path(self.policy)
         if not folder.is_dir():
             return load_function(self.policy)
-        policy = Run(folder).policy() if (folder / "run.json").exists() else Policy.load(folder)
-        return policy[self.member]
+        return find_policy(folder).load()[self.member]
 
     def make_env(self, policy: Policy | Callable[[Any], Any]) -> RecordDemonstrations:
         """Make the environment with its recorder."""
@@ -131,7 +131,7 @@ class Record:
                 f"the policy maps {policy.dims.obs} numbers to {policy.dims.act}; {self.env} gives {sizes[0]} and "
                 f"takes {sizes[1]}."
             )
-        return lambda obs: policy(env.flatten(obs)).reshape(env.action_space.shape)
+        return PolicyActor(policy.session(), env.flatten)
 
     def play(
         self, env: RecordDemonstrations, act: Callable[[Any], Any]
@@ -159,6 +159,18 @@ class Record:
         parts += ["--member", str(self.member)] if self.member else []
         parts += ["--options", *self.options] if self.options else []
         return f"diffclone record {shlex.join(parts)}"
+
+
+@final
+class PolicyActor:
+    """A trained policy as a function of the environment's own observations. It forgets when an episode starts."""
+
+    def __init__(self, session: Session, flatten: Callable[[Any], Any]):
+        self.session, self.flatten, self.reset = session, flatten, session.reset
+
+    def __call__(self, obs: Any) -> Any:
+        """Return the action for an observation."""
+        return self.session(self.flatten(obs))
 
 
 def make_any_env(name: str, options: dict[str, Any]) -> Any:

@@ -1,5 +1,6 @@
 """Play episodes with a function from observations to actions, in an environment that records them."""
 
+import math
 import random
 import traceback
 from collections.abc import Callable, Generator
@@ -106,7 +107,8 @@ def _to_action(space: Any, given: Any) -> Row:
     """Return an action as the environment takes it. Demonstrations store single precision, so that is executed."""
     action = np.asarray(given)
     sides = [side for side in space.shape if side != 1]
-    if action.dtype.kind not in "fiu" or list(action.squeeze().shape) != sides:
+    fits = action.ndim == 1 and action.size == math.prod(space.shape)  # a policy's flat action
+    if action.dtype.kind not in "fiu" or not (fits or list(action.squeeze().shape) == sides):
         what = f"{action.dtype} of shape {action.shape}" if action.dtype.kind != "O" else type(given).__name__
         raise InvalidData(f"the policy returned {what}; the environment takes {space.shape} numbers.")
     if not np.isfinite(action).all():
