@@ -18,7 +18,7 @@ from diffclone.training.display import Bars, NotebookLine, Stage, find_style
 from diffclone.training.estimate import estimate_seconds, limit_updates, stage_updates
 from diffclone.training.time_left import TimeLeft, about, describe_plan, format_time
 
-SHORT = Training(updates=96)
+SHORT = Training(updates=33)
 SMALL = BC(training=SHORT, network=Network(width=8, depth=1))
 LOSSES = [
     {},
@@ -228,13 +228,13 @@ def test_fit_shows_a_bar_in_a_terminal_and_the_weights_are_the_same(monkeypatch:
     for a, b in zip(expected.net.parameters(), shown.net.parameters(), strict=True):
         assert a.equal(b)
     stream.truncate(0)
-    fit(method, line_demonstrations(), device="cpu", progress=False)
+    fit(SMALL, line_demonstrations(), device="cpu", progress=False)
     seen: list[Progress] = []
-    fit(method, line_demonstrations(), device="cpu", progress=seen.append)
+    fit(SMALL, line_demonstrations(), device="cpu", progress=seen.append)
     monkeypatch.setenv("TERM", "dumb")
-    fit(method, line_demonstrations(), device="cpu")
+    fit(SMALL, line_demonstrations(), device="cpu")
     assert stream.getvalue().strip("\0") == ""
-    assert [now.stage for now in seen] == ["guide"] * 3 + ["policy"] * 3
+    assert [now.update for now in seen] == [32, 33]
 
 
 def test_fit_shows_a_bar_in_a_notebook(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,8 +260,8 @@ def test_fit_shows_a_bar_in_a_notebook(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert find_style() == "notebook"
     fit(SMALL, line_demonstrations(), device="cpu")
     html: Any = shown[-1]._repr_html_()  # pyright: ignore[reportPrivateUsage]
-    assert '<progress value="96" max="96">' in html
-    assert "policy: 96 in" in repr(shown[-1])
+    assert '<progress value="33" max="33">' in html
+    assert "policy: 33 in" in repr(shown[-1])
     assert capsys.readouterr().err == ""
     package.get_ipython = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
     assert find_style() == "lines", "IPython in a terminal is a terminal"
@@ -271,7 +271,7 @@ def test_fit_shows_a_bar_in_a_notebook(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 def test_an_estimate_has_every_stage_and_does_not_change_the_weights() -> None:
-    guide = DiffusionGuide(training=Training(updates=300), width=8, depth=1)
+    guide = DiffusionGuide(training=Training(updates=40), width=8, depth=1)
     method = DBC(training=SHORT, network=Network(width=8, depth=1), guide=guide)
     demos = line_demonstrations()
     options = FitOptions(seeds=(0, 1), device="cpu")
@@ -285,14 +285,14 @@ def test_an_estimate_has_every_stage_and_does_not_change_the_weights() -> None:
 
 def test_updates_are_counted_by_stage() -> None:
     dbc = DBC(training=SHORT, guide=DiffusionGuide(training=Training(updates=7)), encoder=Encoder())
-    assert stage_updates(dbc) == {"encoder": Encoder().training.updates, "guide": 7, "policy": 96}
+    assert stage_updates(dbc) == {"encoder": Encoder().training.updates, "guide": 7, "policy": 33}
     assert stage_updates(limit_updates(dbc, 3)) == {"encoder": 3, "guide": 3, "policy": 3}
-    assert stage_updates(DBC(training=SHORT, guide=GANGuide())) == {"policy": 96}
+    assert stage_updates(DBC(training=SHORT, guide=GANGuide())) == {"policy": 33}
 
 
 def test_a_stage_ends_when_it_is_enough() -> None:
     reports: list[Progress] = []
-    options = FitOptions(device="cpu", snapshots=(10, 60), enough=lambda now: now.update >= 32)
+    options = FitOptions(device="cpu", snapshots=(10, 33), enough=lambda now: now.update >= 32)
     fitted = fit_with_options(SMALL, line_demonstrations(), options, reports.append)
     assert [now.update for now in reports] == [32]
     assert list(fitted.snapshots) == [10]

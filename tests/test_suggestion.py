@@ -126,9 +126,7 @@ def test_the_command_line_shortens_the_guide_and_says_so(monkeypatch: pytest.Mon
     assert [method.guide.training.updates for method in trained[:2]] == [60, 50]
     assert trained[2].guide.training.updates > 1000, "a preset names its guide"
     shortened = [line for line in said if "in proportion" in line]
-    assert shortened == [
-        "The guide is trained for 60 updates, in proportion. To change it: --guide.training.updates N."
-    ]
+    assert shortened == ["The guide gets 60 updates, in proportion; --guide.training.updates sets them."]
 
 
 def test_a_class_of_another_package_keeps_its_own_defaults() -> None:

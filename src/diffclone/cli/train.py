@@ -257,9 +257,7 @@ def run_train(arguments: list[str], summary: str, begun: float) -> None:
     if parsed.options.preset is None:
         settings, changed = shorten_parts(settings, method, given)
     for name, updates in changed.items():
-        print_message(
-            f"The {name} is trained for {updates:,} updates, in proportion. To change it: --{name}.{UPDATES} N."
-        )
+        print_message(f"The {name} gets {updates:,} updates, in proportion; --{name}.{UPDATES} sets them.")
     parsed.options.run(settings, data, task, demos)
 
 
