@@ -133,7 +133,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "policy.npz": read_export,
 }
 """The files, and what reads each of them. Of several files the first is damaged."""
-FILES |= {f"{name} demonstrations": read_demonstrations for name in FORMATS}
+FILES.update({f"{name} demonstrations": read_demonstrations for name in FORMATS})
 
 
 def damage_file(path: Path, rng: random.Random) -> None:
