@@ -10,7 +10,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from diffclone.experiments.study.candidates import CONTROLS, SNAPSHOTS, TUNED_METHODS, UNTUNED
+from diffclone.experiments.study.candidates import CONTROLS, DEFAULT_METHODS, SNAPSHOTS, TUNED_METHODS, UNTUNED
 from diffclone.experiments.study.plan import CONTROL_SETTINGS, SETTINGS
 from diffclone.experiments.study.results import (
     Difference,
@@ -153,7 +153,7 @@ SIMILAR = {"DBC (ours)": "DBC (paper)", "BC": "BC, untuned", "DBC": "DBC (paper)
 
 def missing_table() -> str:
     """Return which parts of the study are done and missing, with measured times."""
-    tuned, untuned = ([method.name for method in group.values()] for group in (TUNED_METHODS, UNTUNED))
+    tuned, untuned = [TUNED_METHODS[key].name for key in DEFAULT_METHODS], [m.name for m in UNTUNED.values()]
     lines = [
         "| study | method | done | missing | training, s each | episodes, core-s each | missing, s of training |",
         f"|{'---|' * 7}",

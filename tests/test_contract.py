@@ -26,6 +26,7 @@ from own_models import Reconstruction, Robust
 M = TypeVar("M", bound=Model[Any])
 
 SMALL = {"width": 32, "blocks": 1, "training_walk": Langevin(steps=3), "walks": 8, "samples": 100}
+VARY = {"mip": {"noise": (0.1, 0.3)}}
 DEMOS = make_demonstrations()
 WITH_GUIDE = [name for name, cls in METHODS.items() if "guide" in {f.name for f in dataclasses.fields(cls)}]
 
@@ -49,7 +50,7 @@ def test_every_method_passes_the_contract_checks(name: str) -> None:
     method = small(METHODS[name](), 40)
     if name in WITH_GUIDE:  # a closed gate would hide the coefficient; all guides are checked with DBC below
         method = dataclasses.replace(method, gate="none")
-    check_method(method)
+    check_method(method, vary=VARY.get(name))
 
 
 @pytest.mark.parametrize("name", GUIDES)

@@ -21,7 +21,7 @@ from diffclone.data import Demonstrations
 from diffclone.evaluation import evaluate
 from diffclone.fit import fit
 from diffclone.guides import DiffusionGuide
-from diffclone.methods import BC, DBC, IBC, DiffusionPolicy, IBCLangevin
+from diffclone.methods import BC, BCGMM, DBC, IBC, MIP, DiffusionPolicy, FlowMatching, IBCLangevin
 from diffclone.model import Method, Training
 from diffclone.nn import Network
 from diffclone.nn.diffusion import Sampler
@@ -85,6 +85,10 @@ def latency_entries(demos: Demonstrations, training: Training = ONCE, device: st
     policy = trained(DiffusionPolicy(width=256, depth=4, steps=1000))
     for sampler, calls in SAMPLERS:
         yield LatencyEntry(f"Diffusion Policy, {sampler} {calls}", policy.acting(sampler=sampler, calls=calls))
+    yield LatencyEntry("BC-GMM", trained(BCGMM(network=NETWORK)))
+    yield LatencyEntry("MIP", trained(MIP(network=NETWORK)))
+    yield LatencyEntry("Flow matching, 8 calls", trained(FlowMatching(width=256, depth=4, calls=8)))
+    yield LatencyEntry("Flow matching, shortcut", trained(FlowMatching(width=256, depth=4, shortcut=0.25, calls=1)))
 
 
 def time_latency(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from diffclone.evaluation import Scores, evaluate
     from diffclone.fit import fit
     from diffclone.guides import DiffusionGuide, EnergyGuide, GANGuide, VAEGuide
-    from diffclone.methods import BC, DBC, IBC, DiffusionPolicy, IBCLangevin
+    from diffclone.methods import BC, BCGMM, DBC, IBC, MIP, DiffusionPolicy, FlowMatching, IBCLangevin
     from diffclone.model import Guide, Method, Model, Training
     from diffclone.nn import Network
     from diffclone.nn.encoder import Encoder
@@ -25,14 +25,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BC",
+    "BCGMM",
     "DBC",
     "IBC",
+    "MIP",
     "Demonstrations",
     "DiffcloneError",
     "DiffusionGuide",
     "DiffusionPolicy",
     "Encoder",
     "EnergyGuide",
+    "FlowMatching",
     "GANGuide",
     "Guide",
     "IBCLangevin",
@@ -59,7 +62,7 @@ _MODULES = {
     "evaluation": ("Scores", "evaluate"),
     "fit": ("fit",),
     "guides": ("DiffusionGuide", "EnergyGuide", "GANGuide", "VAEGuide"),
-    "methods": ("BC", "DBC", "IBC", "DiffusionPolicy", "IBCLangevin"),
+    "methods": ("BC", "BCGMM", "DBC", "IBC", "MIP", "DiffusionPolicy", "FlowMatching", "IBCLangevin"),
     "model": ("Guide", "Method", "Model", "Training"),
     "nn": ("Network",),
     "nn.encoder": ("Encoder",),

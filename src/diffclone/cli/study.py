@@ -8,7 +8,7 @@ from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.cli.interrupt import between_updates
 from diffclone.errors import InvalidSettings
 from diffclone.experiments.execute import Workspace
-from diffclone.experiments.study.candidates import TUNED_METHODS
+from diffclone.experiments.study.candidates import DEFAULT_METHODS, TUNED_METHODS
 from diffclone.experiments.study.plan import SETTINGS, STUDIES, Stage, Study, StudyOptions, plan_study
 from diffclone.experiments.study.results import (
     Estimate,
@@ -40,7 +40,7 @@ def study_options(
             known = ", ".join((*SETTINGS, *TUNED_METHODS))
             raise InvalidSettings(f"--only takes settings and methods; {word!r} is neither. Known: {known}.")
     settings = tuple(word for word in words if word in TASK_SETTINGS) or SETTINGS
-    methods = tuple(word for word in words if word in TUNED_METHODS) or tuple(TUNED_METHODS)
+    methods = tuple(word for word in words if word in TUNED_METHODS) or DEFAULT_METHODS
     return StudyOptions(studies, settings, methods, seeds, quick, files)
 
 

@@ -74,7 +74,8 @@ class TrainOptions:
     plain: bool = False
     """Do not search: train dbc with settings that follow from the data."""
     method: str | None = None
-    """Method to train, without a search: bc, dbc, ibc, ibc-langevin, diffusion-policy, or one of another package."""
+    """Method to train, without a search: bc, dbc, ibc, ibc-langevin, diffusion-policy,
+    flow-matching, mip, bc-gmm, or one of another package."""
     preset: str | None = None
     """Settings made for the task: paper, release, brief, best, demo. Without a preset, sizes and schedules follow from
     the data. The settings flags below change either."""

@@ -14,11 +14,12 @@ from typing import Any, final
 from diffclone.experiments.appendix import APPENDIX, other_guides
 from diffclone.experiments.specification import RunOptions, SettingsSource, Variant
 from diffclone.guides import DiffusionGuide
-from diffclone.methods import BC, DBC, IBC, METHODS, DiffusionPolicy, IBCLangevin
-from diffclone.model import Method, Model, Training
+from diffclone.methods import BC, BCGMM, DBC, IBC, METHODS, MIP, DiffusionPolicy, FlowMatching, IBCLangevin
+from diffclone.model import Method, Model, Normalisation, Training
 from diffclone.nn import Network
 from diffclone.nn.encoder import Encoder
 from diffclone.registry import Registry
+from diffclone.tasks import EXTERNAL
 from diffclone.training.members import replace_fields
 
 
@@ -73,6 +74,7 @@ BRIEF_DIFFUSION = Training(updates=100_000, lr=1e-3, ema=0.999)
 BRIEF_WIDE = replace(BRIEF_DIFFUSION, updates=40_000)
 """For diffusion policies with more than a thousand units per layer, which are slow."""
 IMAGE_NETWORK = Network(width=256, depth=1, activation="relu", image=(2, 64, 64))
+EXTERNAL_NETWORK = Network(width=512, depth=2)
 IMAGE_GUIDE = replace(BRIEF_GUIDE, training=Training(updates=10_000, lr=1e-3), width=256)
 
 
@@ -92,6 +94,7 @@ def brief_presets() -> Entries:
         training = BRIEF_WIDE if diffusion.width > 1000 else BRIEF_DIFFUSION
         diffusion = replace(diffusion, training=training, sampler="dpm-solver++")
         yield f"{task}/diffusion-policy/brief", Preset(diffusion, f"{plain}, averaged weights.")
+        yield from later_presets(task, column.network, diffusion.width, training, column.normalisation)
     for task in ("maze", "fetch-pick"):
         for name, method in other_guides(task).items():
             training, guide = method.guide.training, method.guide
@@ -105,6 +108,15 @@ def brief_presets() -> Entries:
     yield "spiral/bc/brief", Preset(BC(training=BRIEF_POLICY, network=spiral), ours)
     dbc = DBC(training=BRIEF_POLICY, network=spiral, coefficient=1.0, away=0.0, guide=BRIEF_GUIDE)
     yield "spiral/dbc/brief", Preset(dbc, ours)
+    yield from later_presets("spiral", spiral, 256, BRIEF_DIFFUSION)
+    for task in EXTERNAL:
+        yield f"{task.name}/bc/brief", Preset(BC(training=BRIEF_POLICY, network=EXTERNAL_NETWORK), ours)
+        dbc = DBC(training=BRIEF_POLICY, network=EXTERNAL_NETWORK, coefficient=1.0, away=0.0, guide=BRIEF_GUIDE)
+        yield f"{task.name}/dbc/brief", Preset(dbc, ours)
+        yield f"{task.name}/ibc/brief", Preset(IBC(training=BRIEF_OTHER), ours)
+        diffusion = DiffusionPolicy(training=BRIEF_DIFFUSION, width=512)
+        yield f"{task.name}/diffusion-policy/brief", Preset(diffusion, ours)
+        yield from later_presets(task.name, EXTERNAL_NETWORK, 512, BRIEF_DIFFUSION)
     images = Training(updates=1_000, lr=5e-4)
     yield "car-racing/bc/brief", Preset(BC(training=images, network=IMAGE_NETWORK), ours)
     dbc = DBC(
@@ -118,6 +130,20 @@ def brief_presets() -> Entries:
     )
     source = f"{ours} The hinge is on each pair: a hinge on batch means has no gradient here."
     yield "car-racing/dbc/brief", Preset(dbc, source)
+
+
+def later_presets(
+    task: str, network: Network, width: int, flow: Training, normalisation: Normalisation = "z-score"
+) -> Entries:
+    """`brief` of methods that are later than the paper: the networks and schedules of BC and Diffusion Policy."""
+    source = "Ours: the method is later than the paper. Network and schedule are those of {} here."
+    beside_bc, beside_diffusion = source.format("BC"), source.format("Diffusion Policy")
+    gmm = BCGMM(training=BRIEF_OTHER, network=network, normalisation=normalisation)
+    yield f"{task}/bc-gmm/brief", Preset(gmm, beside_bc)
+    mip = MIP(training=replace(BRIEF_OTHER, ema=0.999), network=network, normalisation=normalisation)
+    yield f"{task}/mip/brief", Preset(mip, f"{beside_bc} The weights are averaged, as in its paper.")
+    flow_matching = FlowMatching(training=flow, width=width, normalisation=normalisation)
+    yield f"{task}/flow-matching/brief", Preset(flow_matching, beside_diffusion)
 
 
 MAZE = APPENDIX["maze"]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from diffclone.errors import InvalidSettings
 from diffclone.registry import Registry
-from diffclone.tasks import BUNDLED, TASKS, Task
+from diffclone.tasks import BUNDLED, EXTERNAL, TASKS, Task
 from diffclone.tasks.experts import Expert
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def plain_setting(task: Task) -> TaskSetting:
     """Return the setting of a task with all its demonstrations and its own environment."""
     episodes = 30 if task.name == "car-racing" else 100
     return TaskSetting(
-        task.name, task.name, "All bundled demonstrations, the task's own starts.", evaluation_episodes=episodes
+        task.name, task.name, "All demonstrations of the task, and its own starts.", evaluation_episodes=episodes
     )
 
 
@@ -152,9 +152,16 @@ WITH_HEADROOM = (
         options={"start_noise": 0.05},
     ),
 )
+EXTERNAL_SETTINGS = tuple(
+    TaskSetting(f"{task.name}-20", task.name, "20 of the 100 collected episodes.", episodes=20) for task in EXTERNAL
+)
+"""Tasks of other packages with few demonstrations."""
 TASK_SETTINGS: Registry[TaskSetting] = Registry(
     "task setting",
-    {setting.name: setting for setting in (*map(plain_setting, BUNDLED), *WITH_HEADROOM)},
+    {
+        setting.name: setting
+        for setting in (*map(plain_setting, (*BUNDLED, *EXTERNAL)), *WITH_HEADROOM, *EXTERNAL_SETTINGS)
+    },
     instance_of=TaskSetting,
 )
 

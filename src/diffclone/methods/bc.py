@@ -1,6 +1,7 @@
 """Behavioural cloning.
 
 L_BC = E ‖π(s) − a‖²          mean over the batch and the action's dimensions
+L_BC = E ‖π(s) − a‖₁          `error="absolute"`, as in ACT; a chunk of actions is a (`horizon`)
 
 Regularisers, all off by default (z ~ N(0, 1)):
     π(s + ν z) instead of π(s)                                             noise on states
@@ -9,7 +10,7 @@ Regularisers, all off by default (z ~ N(0, 1)):
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
 from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Dims, Losses, Method, Parts, Training
@@ -17,6 +18,8 @@ from diffclone.nn import Network, PolicyNet, policy_net
 from diffclone.rng import Rng
 from diffclone.settings import added
 from diffclone.shapes import Act, Obs, Scalar, Scalars, is_off, lowest, per_row
+
+Error = Literal["squared", "absolute"]
 
 
 @final
@@ -37,6 +40,9 @@ class BC(Method[PolicyNet]):
     smoothness_noise: Scalar = added(0.1, stackable=True)
     """σ of L_smooth, in standard deviations of the demonstrations. Members of one stack may differ in it."""
 
+    error: Error = added("squared")
+    """Whether L_BC is the squared or the absolute error. The absolute error has its minimum at the median action."""
+
     def __post_init__(self) -> None:
         check_state_noise(self.state_noise)
         if lowest(self.smoothness) < 0 or lowest(self.smoothness_noise) < 0:
@@ -52,7 +58,7 @@ class BC(Method[PolicyNet]):
         """Return L, and log its terms."""
         dropout = None if batch.held_out else rng["dropout"]
         act = weights(add_state_noise(batch, self.state_noise, rng), dropout)
-        bc = imitation_loss(batch.mask(act), batch.act)
+        bc = imitation_loss(batch.mask(act), batch.act, self.error)
         if is_off(self.smoothness):
             return Losses(bc, {"L_BC": bc}, imitated=act)
         z = rng["smoothness"].normal(*batch.obs.shape[-2:])
@@ -78,6 +84,7 @@ def add_state_noise(batch: Batch, state_noise: Scalar, rng: Rng) -> Obs:
     return batch.obs + per_row(state_noise) * rng["state noise"].normal(*batch.obs.shape[-2:])
 
 
-def imitation_loss(act: Act, expert_act: Act) -> Scalars:
+def imitation_loss(act: Act, expert_act: Act, error: Error = "squared") -> Scalars:
     """Return L_BC, one number per member."""
-    return (act - expert_act).square().mean((-2, -1))
+    difference = act - expert_act
+    return (difference.abs() if error == "absolute" else difference.square()).mean((-2, -1))

@@ -85,9 +85,24 @@ TUNED_METHODS: Registry[TunedMethod] = Registry(
         "ibc": TunedMethod(
             "IBC", "ibc", vary={**RATES, **DECAYS}, apart={"counter_examples": (16, 64, 256)}, acts_fast=False
         ),
+        "flow-matching": TunedMethod(
+            "Flow matching", "flow-matching", vary={**RATES, **DECAYS}, apart={"width": (256, 512, 1024)}, longer=2
+        ),
+        "shortcut": TunedMethod(
+            "One-step flow",
+            "flow-matching",
+            {"shortcut": 0.25, "calls": 1},
+            vary={**RATES, **DECAYS},
+            apart={"width": (256, 512, 1024)},
+            longer=2,
+        ),
+        "mip": TunedMethod("MIP", "mip", vary={**RATES, "noise": (0.05, 0.1, 0.2), **DECAYS}),
+        "bc-gmm": TunedMethod("BC-GMM", "bc-gmm", vary={**RATES, "state_noise": (0.0, 0.05, 0.1), **DECAYS}),
     },
 )
 """`DBC (paper)` has the paper's loss, with the hinge of the released code; `DBC (ours)` adds L_away (κ = 1)."""
+DEFAULT_METHODS = ("bc", "dbc-paper", "dbc-ours", "diffusion-policy", "ibc")
+"""The methods of the paper. Later ones are run if they are named: `diffclone reproduce tuning --only mip,maze-25`."""
 
 UNTUNED: dict[str, TunedMethod] = {
     "bc": TunedMethod("BC, untuned", "bc"),

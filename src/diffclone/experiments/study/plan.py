@@ -18,6 +18,7 @@ from diffclone.errors import InvalidSettings
 from diffclone.experiments.presets import PRESETS, QUICK_UPDATES, shorten_training
 from diffclone.experiments.study.candidates import (
     CONTROLS,
+    DEFAULT_METHODS,
     FRESH_SEEDS,
     TUNED_METHODS,
     TUNING_SEEDS,
@@ -68,7 +69,7 @@ class StudyOptions:
 
     studies: tuple[Study, ...] = ("tuning",)
     settings: tuple[str, ...] = SETTINGS
-    methods: tuple[str, ...] = tuple(TUNED_METHODS)
+    methods: tuple[str, ...] = DEFAULT_METHODS
     seeds: int | None = None
     """Fresh seeds; by default 16, and 10 for tasks with long episodes."""
     quick: bool = False
