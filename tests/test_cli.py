@@ -286,7 +286,7 @@ def test_bad_demonstrations_are_one_line(
         ("mine.npz", b"", r"mine\.npz is empty"),
         ("mine.npz", b"PK\x03\x04 no", r"mine\.npz is not a readable \.npz file"),
         ("mine.pt", b"\x80\x02no", r"mine\.pt is not a readable \.pt file"),
-        ("mine.csv", b"1,2", r"cannot recognise the format of .*mine\.csv. Known formats: npz"),
+        ("mine.log", b"1,2", r"cannot recognise the format of .*mine\.log. Known formats: npz"),
     ],
 )
 def test_files_without_demonstrations_are_one_line(

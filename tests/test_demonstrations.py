@@ -117,7 +117,7 @@ def test_action_bounds_may_be_arrays_equal_or_infinite(bounds: Any) -> None:
         ("a.npz", flipped(GOOD, 65, 3), r"not a readable \.npz"),
         ("a.npz", b"", r"is empty \(0 bytes\)"),
         ("a.pt", b"hello", r"not a readable \.pt"),
-        ("a.csv", b"1,2", r"cannot recognise the format of .*a\.csv\. Known formats: npz \(\*\.npz\), pt \(\*\.pt\)"),
+        ("a.log", b"1,2", r"cannot recognise the format of .*a\.log\. Known formats: npz \(\*\.npz\), pt \(\*\.pt\)"),
     ],
 )
 def test_damaged_files_are_refused_with_their_name(tmp_path: Path, name: str, content: bytes, message: str) -> None:

@@ -382,9 +382,9 @@ def test_another_package_adds_a_format_by_an_entry_point(tmp_path: Path, monkeyp
         (tmp_path / "c.table").write_text("#table\n1 2 x\n")
         with pytest.raises(InvalidData, match=r"c\.table is not a readable table of numbers \(.*'x'"):
             Demonstrations.load(tmp_path / "c.table")
-        (tmp_path / "d.csv").write_text("1, 2")
-        with pytest.raises(InvalidData, match=r"Known formats: .*, zarr \(.*\), table \(\*\.table\)"):
-            Demonstrations.load(tmp_path / "d.csv")
+        (tmp_path / "d.log").write_text("1, 2")
+        with pytest.raises(InvalidData, match=r"Known formats: .*, zarr \(.*\), .*, table \(\*\.table\)"):
+            Demonstrations.load(tmp_path / "d.log")
     finally:
         monkeypatch.undo()
         FORMATS.__dict__.pop("_plugins", None)

@@ -22,8 +22,8 @@ from diffclone.tasks import TASKS
 from diffclone.tasks.collected import collect_once
 from diffclone.tasks.options import parse_options
 
-DATA_HELP = """Name of a task or a task setting, for its demonstrations; or your own demonstrations: .npz, .pt,
-robomimic or D4RL .hdf5, .zarr, minari:ID, lerobot:FOLDER."""
+DATA_HELP = """Name of a task or a task setting, for its demonstrations; or your own demonstrations: .npz or a folder of
+them, .csv, .parquet, .pt, robomimic or D4RL .hdf5, .zarr, minari:ID, lerobot:FOLDER, a Hugging Face dataset."""
 RUN_HELP = "Folder of a run, made by `diffclone train`; or of one of its policies, RUN/policy or RUN/snapshots/UPDATE."
 DEVICE_HELP = "Device to use: cpu, cuda, cuda:1, mps, or auto for a CUDA GPU if there is one."
 

@@ -81,6 +81,32 @@ class Demonstrations:
         return cls(obs, act, np.array(ends, dtype=np.int64), dict(meta or {}))
 
     @classmethod
+    def from_episodes(
+        cls, episodes: Iterable[Any], *, meta: Mapping[str, Any] | None = None, **options: Any
+    ) -> "Demonstrations":
+        """Create demonstrations from a list of episodes: pairs (obs, act), or dicts of arrays.
+
+        Dicts have the names of `docs/data.md`, such as observations and actions, or those that `obs_keys` and
+        `action_keys` choose. An observation after the last action is left out.
+        """
+        from diffclone.data.formats.episodes import demonstrations_from_episodes
+        from diffclone.data.formats.options import ReadOptions
+
+        return demonstrations_from_episodes(episodes, meta or {}, ReadOptions.from_dict(options))
+
+    @classmethod
+    def from_dataframe(cls, frame: Any, *, meta: Mapping[str, Any] | None = None, **options: Any) -> "Demonstrations":
+        """Create demonstrations from a data frame of pandas or polars with one row per step.
+
+        `obs_keys`, `action_keys` and `episode_key` name columns; without them columns such as obs_0, obs_1, action and
+        episode are found by their names.
+        """
+        from diffclone.data.formats.options import ReadOptions
+        from diffclone.data.formats.tables import demonstrations_from_frame
+
+        return demonstrations_from_frame(frame, meta or {}, ReadOptions.from_dict(options))
+
+    @classmethod
     def load(cls, path: str | Path, **options: Any) -> "Demonstrations":
         """Read a file, a folder, `minari:ID` or `lerobot:FOLDER`. `meta["understood"]` lists what was read.
 

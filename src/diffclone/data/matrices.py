@@ -9,7 +9,7 @@ import numpy.typing as npt
 from diffclone.errors import InvalidData
 from diffclone.shapes import Seen
 
-BLOCK = 4_000_000
+BLOCK = 1_000_000
 """Numbers that are processed at once."""
 
 

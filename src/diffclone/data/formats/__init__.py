@@ -6,14 +6,18 @@ from pathlib import Path
 from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.formats.contents import format_shape
 from diffclone.data.formats.d4rl import D4RL
+from diffclone.data.formats.episodes import NPZ_FOLDER
 from diffclone.data.formats.format import Format
+from diffclone.data.formats.hugging_face import HUGGING_FACE
 from diffclone.data.formats.lerobot import LEROBOT
 from diffclone.data.formats.meta import check_meta
 from diffclone.data.formats.minari import MINARI
 from diffclone.data.formats.npz import NPZ
 from diffclone.data.formats.options import NO_OPTIONS, ReadOptions, to_flag
+from diffclone.data.formats.pickles import refuse_pickle
 from diffclone.data.formats.pt import PT
 from diffclone.data.formats.robomimic import ROBOMIMIC
+from diffclone.data.formats.tables import CSV, PARQUET
 from diffclone.data.formats.zarr import ZARR
 from diffclone.errors import DiffcloneError, InvalidData, MissingPackage
 from diffclone.files import refuse_existing
@@ -31,11 +35,17 @@ FORMATS: Registry[Format] = Registry(
         "minari": MINARI,
         "lerobot": LEROBOT,
         "zarr": ZARR,
+        "csv": CSV,
+        "parquet": PARQUET,
+        "hf": HUGGING_FACE,
+        "npz-folder": NPZ_FOLDER,
     },
     group="diffclone.formats",
     instance_of=Format,
 )
 """Formats by name. Where several fit a file equally well, the first is used."""
+LONGEST_LIST = 12
+"""Names in the longest list of a message."""
 LONGEST_LINE = 1000
 """Characters of the longest message about a file."""
 
@@ -116,6 +126,7 @@ def _find_source(source: str) -> tuple[Format, Path, str]:
         raise InvalidData(f"no such file: {path}.")
     if not path.is_dir() and path.stat().st_size == 0:
         raise InvalidData(f"{path} is empty (0 bytes).")
+    refuse_pickle(path)
     # Content decides; the suffix helps where two formats share it, or where a damaged file is not recognised.
     score = {format: 2 * _recognises(format, path) + path.name.endswith(format.suffixes) for format in FORMATS.values()}
     format = max(score, key=lambda known: score[known])
@@ -157,7 +168,8 @@ def _list_formats(formats: Mapping[str, Format]) -> str:
 
 
 def _list_shapes(shapes: Mapping[str, Sequence[int]]) -> str:
-    return ", ".join(f"{key} {format_shape(shape)}" for key, shape in shapes.items())
+    parts = [f"{key} {format_shape(shape)}" for key, shape in shapes.items()]
+    return ", ".join(parts if len(parts) <= LONGEST_LIST else [*parts[:2], "…", f"{parts[-1]}: {len(parts)} in all"])
 
 
 def _to_line(text: str) -> str:

@@ -14,6 +14,7 @@ from diffclone.data.formats.names import (
     ENDS,
     FLAGS,
     LENGTHS,
+    MASKS,
     OBSERVATIONS,
     TIME_LIMITS,
     check_names,
@@ -24,9 +25,6 @@ from diffclone.data.formats.options import ReadOptions
 from diffclone.data.formats.rows import AnyRows, Array, Arrays, Rows, fill_matrix, read_all, read_blocks
 from diffclone.data.matrices import check_shape
 from diffclone.errors import InvalidData
-
-MASKS = ("mask", "masks", "valid")
-"""Names of arrays (episodes, steps) that mark the steps that are not padding."""
 
 
 def demonstrations_from_arrays(

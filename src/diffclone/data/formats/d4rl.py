@@ -27,7 +27,7 @@ MOST_NAMES = 1000
 
 
 @final
-class Datasets(Mapping[str, Rows]):
+class Datasets(Mapping[str, Any]):
     """The datasets of an open file by name, also those in groups, such as infos/qpos."""
 
     def __init__(self, path: Path, file: Any):

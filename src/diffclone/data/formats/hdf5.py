@@ -20,7 +20,8 @@ def open_hdf5(path: Path) -> Generator[Any, None, None]:
     """Open a file and yield its root group."""
     if not path.is_file():
         raise InvalidData(f"no such file: {path}.")
-    with import_optional("h5py").File(path, "r") as file:
+    # A cache of chunks per dataset would take a megabyte for each; whole chunks are read, and only once.
+    with import_optional("h5py").File(path, "r", rdcc_nbytes=0) as file:
         yield file
 
 
@@ -89,7 +90,9 @@ def read_rows(item: Any, budget: MemoryBudget) -> Rows:
     budget.reserve(item.name, max(item.shape, item.chunks or (), key=math.prod), item.dtype.itemsize)
     if not item.shape:
         raise InvalidData(f"{budget.source}: {item.name} is a single number; one row per step was expected.")
-    return slice_rows(item, item.shape, item.chunks[0] if item.chunks else 1)
+    file, name, shape, step = item.file, item.name, item.shape, item.chunks[0] if item.chunks else 1
+    # Datasets are opened again, because thousands of open ones take much memory.
+    return Rows(shape, item.dtype, lambda: slice_rows(file[name], shape, step))
 
 
 def get_text(item: Any, name: str) -> str | None:

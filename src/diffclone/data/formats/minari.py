@@ -1,24 +1,28 @@
-"""Minari's dataset folders: `data/metadata.json` and `data/main_data.hdf5`.
+"""Minari's dataset folders: `data/metadata.json`, and `data/main_data.hdf5` or a folder per episode.
 
-An episode has one observation more than actions. Datasets are read with h5py and not with Minari, which creates the
-environment that a file names and so may run any code.
+An episode has one observation more than actions. Datasets are read with h5py or pyarrow and not with Minari,
+which creates the environment that a file names and so may run any code.
 """
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from diffclone.data.demonstrations import Demonstrations
-from diffclone.data.formats.contents import Array, Episode, FileContents, import_optional, is_image, join_episodes
+from diffclone.data.formats.contents import Episode, FileContents, import_optional, is_image, join_episodes
 from diffclone.data.formats.format import Format
-from diffclone.data.formats.hdf5 import get_dataset, get_group, get_item, is_group, open_hdf5, read_numbers
+from diffclone.data.formats.hdf5 import get_dataset, get_group, get_item, is_group, open_hdf5, read_rows
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import order_keys, parse_meta, read_meta
+from diffclone.data.formats.minari_arrow import KINDS, list_arrow_episodes
+from diffclone.data.formats.names import expand_patterns
 from diffclone.data.formats.options import ReadOptions
+from diffclone.data.formats.rows import AnyRows, Rows, drop_last
 from diffclone.errors import InvalidData
 from diffclone.files import create_path, home_folder
 
@@ -52,32 +56,57 @@ def read_minari(folder: Path, options: ReadOptions) -> Demonstrations:
         )
     budget = MemoryBudget.from_path(data)
     about = read_meta(data / "metadata.json")
-    if (kind := about.get("data_format", "hdf5")) != "hdf5":
+    kind = about.get("data_format", "hdf5")
+    if kind not in ("hdf5", *KINDS):
         raise InvalidData(
-            f"{folder} stores its data as {str(kind)[:20]}; only hdf5 is read. "
+            f"{folder} stores its data as {str(kind)[:20]}; hdf5, {' and '.join(KINDS)} are read. "
             'Create it again in Minari with data_format="hdf5".'
         )
     bounds = _get_action_bounds(folder, _get_space(folder, about, "action_space"))
-    images = _list_images(_get_space(folder, about, "observation_space"))
+    images = _list_images(_get_space(folder, about, "observation_space"), "_index_{}" if kind == "hdf5" else "{}")
     ours = about.get("diffclone")
     known = {"source": str(about.get("dataset_id", folder.name))} | ({"action_bounds": bounds} if bounds else {})
     meta = ours if isinstance(ours, dict) else known
-    episodes: list[Episode] = []
-    left_out: dict[str, Any] = {}
-    path = data / "main_data.hdf5"
-    with open_hdf5(path) as file:
-        for number in sorted(int(name[8:]) for name in file if re.fullmatch(r"episode_\d{1,9}", name)):
-            group = get_group(file, f"episode_{number}", path)
-            act = read_numbers(get_dataset(group, "actions", path), budget)
-            obs: dict[str, Array] = {}
-            for key, item in _list_datasets(group, "observations", path, DEPTH).items():
-                if key in images or item.dtype.kind not in "fiub" or is_image(item.shape, item.dtype):
-                    left_out[key] = images.get(key, item.shape[1:])
-                else:
-                    obs[key] = _drop_last(path, number, key, read_numbers(item, budget), len(act))
-            episodes.append(({key: obs[key] for key in order_keys(obs, meta)}, act))
-    joined = join_episodes(folder, episodes)
-    return FileContents("Minari", *joined, meta, left_out).to_demonstrations(folder, options)
+    with ExitStack() as stack:
+        if kind == "hdf5":
+            file = stack.enter_context(open_hdf5(data / "main_data.hdf5"))
+            found = _list_hdf5_episodes(data / "main_data.hdf5", file, budget, images)
+        else:
+            found = list_arrow_episodes(data, str(kind), budget, DEPTH)
+        episodes: list[Episode] = []
+        left_out: dict[str, Any] = {}
+        for number, arrays in enumerate(found):
+            act = drop_last(arrays.pop("actions")) if kind != "hdf5" else arrays.pop("actions")
+            left_out |= {key: images.get(key, []) for key, values in arrays.items() if key in images or values is None}
+            keys = order_keys(arrays.keys() - left_out.keys(), meta)
+            keys = _choose_keys(folder, keys, options)
+            obs = {key: _drop_last(folder, number, key, arrays[key], len(act)) for key in keys}
+            episodes.append((obs, act))
+        joined = join_episodes(folder, episodes)
+        return FileContents("Minari", *joined, meta, left_out).to_demonstrations(folder, options)
+
+
+def _list_hdf5_episodes(
+    path: Path, file: Any, budget: MemoryBudget, images: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Return the arrays of each episode by name. Datasets of images and texts are None."""
+    for number in sorted(int(name[8:]) for name in file if re.fullmatch(r"episode_\d{1,9}", name)):
+        group = get_group(file, f"episode_{number}", path)
+        arrays: dict[str, Any] = {"actions": read_rows(get_dataset(group, "actions", path), budget)}
+        for key, item in _list_datasets(group, "observations", path, DEPTH).items():
+            if item.dtype.kind not in "fiub" or is_image(item.shape, item.dtype):
+                images.setdefault(key, item.shape[1:])
+            arrays[key] = None if key in images else read_rows(item, budget)
+        yield arrays
+
+
+def _choose_keys(folder: Path, keys: list[str], options: ReadOptions) -> list[str]:
+    """Return the observation keys that the options name, with or without `observations/`."""
+    if not options.obs_keys:
+        return keys
+    short = {key.removeprefix("observations/"): key for key in keys}
+    wanted = tuple(key.removeprefix("observations/") for key in options.obs_keys)
+    return [short[key] for key in expand_patterns(folder, list(short), wanted, "--obs-keys")]
 
 
 def write_minari(demos: Demonstrations, name: str) -> None:
@@ -152,15 +181,19 @@ def _get_action_bounds(folder: Path, space: Any) -> list[list[float]] | None:
     return [low.tolist(), high.tolist()] if finite else None
 
 
-def _list_images(space: Any, key: str = "observations", depth: int = DEPTH) -> dict[str, Any]:
-    """Return the shapes of image spaces. Minari may store images as the bytes of JPEG files, which look otherwise."""
+def _list_images(space: Any, index: str, key: str = "observations", depth: int = DEPTH) -> dict[str, Any]:
+    """Return the shapes of image spaces. Minari may store images as the bytes of JPEG files, which look otherwise.
+
+    `index` is how a storage names the parts of a Tuple.
+    """
     if not isinstance(space, dict) or depth < 0:
         return {}
     inner = space.get("subspaces")
     if isinstance(inner, list):
-        inner = {f"_index_{number}": part for number, part in enumerate(inner)}
+        inner = {index.format(number): part for number, part in enumerate(inner)}
     if isinstance(inner, dict):
-        return {k: v for name, part in inner.items() for k, v in _list_images(part, f"{key}/{name}", depth - 1).items()}
+        parts = (_list_images(part, index, f"{key}/{name}", depth - 1) for name, part in inner.items())
+        return {name: shape for found in parts for name, shape in found.items()}
     shape = space.get("shape")
     return {key: shape} if space.get("dtype") == "uint8" and isinstance(shape, list) and len(shape) > 1 else {}
 
@@ -175,20 +208,20 @@ def _list_datasets(group: Any, name: str, path: Path, depth: int) -> dict[str, A
     return {f"{name}/{k}": leaf for inner in item for k, leaf in _list_datasets(item, inner, path, depth - 1).items()}
 
 
-def _drop_last(path: Path, number: int, key: str, rows: Array, actions: int) -> Array:
-    if rows.ndim < 1 or len(rows) != actions + 1:
+def _drop_last(folder: Path, number: int, key: str, rows: Rows, actions: int) -> AnyRows:
+    if len(rows) != actions + 1:
         raise InvalidData(
-            f"{path}: episode {number} has {key} of shape {rows.shape} for {actions} actions. "
+            f"{folder}: episode {number} has {key} of shape {rows.shape} for {actions} actions. "
             "A Minari episode has one observation more than actions."
         )
-    return rows[:-1]
+    return drop_last(rows)
 
 
 MINARI = Format(
     label="Minari dataset",
     recognise=lambda path: any((path / name).is_file() for name in ("metadata.json", "data/metadata.json")),
     read=read_minari,
-    options=("action_kind",),
+    options=("obs_keys", "action_kind"),
     write=write_minari,
     place=place_minari,
     find=find_minari,

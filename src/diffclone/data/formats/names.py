@@ -19,6 +19,8 @@ state of a simulator."""
 ACTIONS = (("act", "acts", "action", "actions"),)
 ENDS = "episode_ends"
 LENGTHS = ("lengths", "episode_lengths", "traj_lengths")
+MASKS = ("mask", "masks", "valid")
+"""Arrays (episodes, steps) that mark the steps that are not padding."""
 FLAGS = ("done", "dones", "terminal", "terminals", "terminated", "terminations")
 TIME_LIMITS = ("timeouts", "truncated", "truncations")
 STARTS = "episode_starts"
@@ -45,14 +47,14 @@ def choose_keys(
     raise InvalidData(f"{source} has {list_names(there)}; choose with {flag} NAME …")
 
 
-def check_names(source: Path | str, there: Collection[str], options: ReadOptions) -> None:
+def check_names(source: Path | str, there: Collection[str], options: ReadOptions, *, ends_too: bool = True) -> None:
     """Raise `InvalidData` with everything that a file of arrays lacks."""
     tops = {name.partition("/")[0] for name in there}
-    ends = {ENDS, STARTS, *LENGTHS, *FLAGS, *TIME_LIMITS, *EPISODES}
+    ends = {ENDS, STARTS, *LENGTHS, *MASKS, *FLAGS, *TIME_LIMITS, *EPISODES}
     lacks = {
         "obs": not options.obs_keys and not tops & {name for group in OBSERVATIONS for name in group},
         "act": not options.action_keys and not tops & {name for group in ACTIONS for name in group},
-        ENDS: options.episode_key is None and not tops & ends,
+        ENDS: ends_too and options.episode_key is None and not tops & ends,
     }
     if any(lacks.values()):
         raise InvalidData(

@@ -33,7 +33,7 @@ PLANES = "_planes"
 
 
 @final
-class NpzArrays(Mapping[str, AnyRows]):
+class NpzArrays(Mapping[str, Any]):
     """The arrays of a file by name. Headers are read when an array is used, and its numbers in blocks."""
 
     def __init__(self, path: Path, budget: MemoryBudget | None = None):
@@ -76,7 +76,7 @@ class NpzArrays(Mapping[str, AnyRows]):
         self, info: zipfile.ZipInfo, begin: int, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> Iterator[Array]:
         row = (info.file_size - begin) // shape[0]
-        rows = max(1, BLOCK // max(1, row))
+        rows = max(1, 4 * BLOCK // max(1, row))
         with zipfile.ZipFile(self.path) as file, open_entry(file, info) as entry:
             entry.read(begin)
             for start in range(0, shape[0], rows):

@@ -44,7 +44,9 @@ class ReadOptions:
         """Return the options of `to_dict`, also after a round trip through JSON, where tuples are lists."""
 
         def freeze(value: Any) -> Any:
-            return tuple(map(freeze, value)) if isinstance(value, list | tuple) else value
+            if isinstance(value, list | tuple):
+                return tuple(map(freeze, value))
+            return float(value) if isinstance(value, int) else value
 
         return cls(**{name: freeze(value) for name, value in values.items()})
 

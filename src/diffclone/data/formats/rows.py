@@ -70,6 +70,21 @@ def slice_rows(values: Any, shape: Sequence[int], step: int = 1) -> Rows:
     return Rows(tuple(shape), np.dtype(values.dtype), blocks)
 
 
+def drop_last(values: AnyRows) -> AnyRows:
+    """Return all rows but the last."""
+    if not isinstance(values, Rows):
+        return values[:-1]
+    steps = len(values) - 1
+
+    def blocks() -> Iterator[Array]:
+        start = 0
+        for block in values:
+            yield block[: steps - start]
+            start += len(block)
+
+    return Rows((steps, *values.shape[1:]), values.dtype, blocks)
+
+
 def chain_rows(parts: Sequence[AnyRows]) -> Rows:
     """Return arrays one after the other. All have the same shape per step."""
     shape = (sum(len(part) for part in parts), *parts[0].shape[1:])

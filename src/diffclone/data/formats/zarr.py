@@ -6,7 +6,9 @@ after these checks: the codec is in `CODECS`, and each chunk decompresses to no 
 """
 
 import math
+import re
 import zipfile
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, final
@@ -14,12 +16,15 @@ from typing import Any, final
 import numpy as np
 
 from diffclone.data.demonstrations import Demonstrations
-from diffclone.data.formats.contents import Array, FileContents, import_optional
+from diffclone.data.formats.contents import FileContents, import_optional
 from diffclone.data.formats.format import Format
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import parse_meta
+from diffclone.data.formats.names import expand_patterns
 from diffclone.data.formats.options import ReadOptions
+from diffclone.data.formats.rows import Array, Rows, read_all
 from diffclone.data.formats.zips import has_entry, open_entry
+from diffclone.data.matrices import BLOCK
 from diffclone.errors import InvalidData
 
 CODECS = ("blosc", "gzip", "lz4", "zstd")
@@ -77,23 +82,32 @@ def read_zarr(path: Path, options: ReadOptions) -> Demonstrations:
     with closing(BufferFiles(path)) as files:
         described = (name.split("/") for name in files.names if name.endswith(METADATA))
         keys = sorted({parts[1] for parts in described if len(parts) == 3 and parts[0] == "data"})
-        state = next((key for key in ("state", "obs") if key in keys), None)
-        if state is None or "action" not in keys:
+        state = [key for key in ("state", "obs") if key in keys][:1]
+        obs = expand_patterns(path, keys, options.obs_keys or state, "--obs-keys")
+        act = expand_patterns(path, keys, options.action_keys or [k for k in keys if k == "action"], "--action-keys")
+        if not obs or not act:
             raise InvalidData(
-                f"{path} has data/{', data/'.join(keys)}; expected data/state or data/obs, and data/action."
+                f"{path} has data/{', data/'.join(keys)}; expected data/state or data/obs, and data/action; or choose "
+                "with --obs-keys and --action-keys."
             )
-        obs, act, ends = (_read_array(files, name) for name in (f"data/{state}", "data/action", "meta/episode_ends"))
+        ends = read_all(_open_array(files, "meta/episode_ends"))
+        if ends.dtype.kind not in "iu":
+            raise InvalidData(f"{path}: meta/episode_ends must be integers; it is {ends.dtype}.")
         shapes = {key: parse_meta(path, files.read(files.find_metadata(f"data/{key}")).decode()) for key in keys}
-    if ends.dtype.kind not in "iu":
-        raise InvalidData(f"{path}: meta/episode_ends must be integers; it is {ends.dtype}.")
-    left_out = {key: [*map(int, about["shape"][1:])] for key, about in shapes.items() if key not in (state, "action")}
-    contents = FileContents(
-        "zarr replay buffer", {state: obs}, act, ends.astype(np.int64), {"source": path.name}, left_out
-    )
-    return contents.to_demonstrations(path, options)
+        left_out = {key: [*map(int, shapes[key]["shape"][1:])] for key in keys if key not in (*obs, *act)}
+        contents = FileContents(
+            "zarr replay buffer",
+            {key: _open_array(files, f"data/{key}") for key in obs},
+            {key: _open_array(files, f"data/{key}") for key in act},
+            ends.astype(np.int64),
+            {"source": path.name},
+            left_out,
+        )
+        return contents.to_demonstrations(path, options)
 
 
-def _read_array(files: BufferFiles, name: str) -> Array:
+def _open_array(files: BufferFiles, name: str) -> Rows:
+    """Return an array whose chunks are checked and decompressed when it is read, some at a time."""
     zarr = import_optional("zarr")
     to_buffer = import_optional("zarr.buffer.cpu").Buffer.from_bytes
     metadata = files.find_metadata(name)
@@ -104,12 +118,31 @@ def _read_array(files: BufferFiles, name: str) -> Array:
     array = zarr.open_array(zarr.storage.MemoryStore(store), mode="r", zarr_format=about["zarr_format"])
     chunks = [n for n in files.names if n.startswith(f"{name}/") and not n.endswith((*METADATA, ".zattrs"))]
     _check_size(files, name, array, len(chunks))
-    for chunk in chunks:
-        content = files.read(chunk)
-        if codec is not None:
-            _check_chunk(files, chunk, codec, content, math.prod(array.chunks) * array.dtype.itemsize)
-        store[chunk.removeprefix(f"{name}/")] = to_buffer(content)
-    return np.asarray(array[...])
+    if not array.shape:
+        raise InvalidData(f"{files.path}: {name} is a single number; one row per step was expected.")
+    step = array.chunks[0]
+    rows = max(1, BLOCK // max(1, math.prod(array.chunks))) * step
+
+    def blocks() -> Iterator[Array]:
+        for start in range(0, array.shape[0], rows):
+            places = range(start // step, -(-min(start + rows, array.shape[0]) // step))
+            loaded = [chunk for chunk in chunks if _row_of(chunk.removeprefix(f"{name}/")) in places]
+            for chunk in loaded:
+                content = files.read(chunk)
+                if codec is not None:
+                    _check_chunk(files, chunk, codec, content, math.prod(array.chunks) * array.dtype.itemsize)
+                store[chunk.removeprefix(f"{name}/")] = to_buffer(content)
+            yield np.asarray(array[start : start + rows])
+            for chunk in loaded:
+                del store[chunk.removeprefix(f"{name}/")]
+
+    return Rows(array.shape, array.dtype, blocks)
+
+
+def _row_of(chunk: str) -> int:
+    """Return the index of a chunk along the first axis, from a name such as 3.0 or c/3/0."""
+    found = re.match(r"(?:c[./])?(\d{1,15})(?:[./]|$)", chunk)
+    return int(found[1]) if found else -1
 
 
 def _check_codec(files: BufferFiles, name: str, about: dict[str, Any]) -> str | None:
@@ -150,6 +183,6 @@ ZARR = Format(
     label="zarr replay buffer",
     recognise=lambda path: (path / "meta" / "episode_ends").is_dir() or has_entry(path, *METADATA),
     read=read_zarr,
-    options=("action_kind",),
+    options=("obs_keys", "action_keys", "action_kind"),
     suffixes=(".zarr", ".zarr.zip"),
 )

@@ -1,0 +1,117 @@
+"""Demonstrations episode by episode: lists of arrays in Python, and folders of npz files."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from diffclone.data.demonstrations import Demonstrations
+from diffclone.data.formats.contents import Episode, FileContents, join_episodes
+from diffclone.data.formats.format import Format
+from diffclone.data.formats.memory import MemoryBudget
+from diffclone.data.formats.names import (
+    ACTIONS,
+    ENDS,
+    EPISODES,
+    FLAGS,
+    LENGTHS,
+    OBSERVATIONS,
+    TIME_LIMITS,
+    check_names,
+    choose_keys,
+    find_ends,
+    list_names,
+    sort_naturally,
+)
+from diffclone.data.formats.npz import NpzArrays
+from diffclone.data.formats.options import ReadOptions
+from diffclone.data.formats.rows import AnyRows, Arrays, drop_last
+from diffclone.errors import InvalidData
+
+SOURCE = "the list of episodes"
+
+
+def demonstrations_from_episodes(
+    episodes: Iterable[Any], meta: Mapping[str, Any], options: ReadOptions
+) -> Demonstrations:
+    """Read pairs (observations, actions), or dicts of arrays. Observations may be dicts as well."""
+    found = [_read_item(number, item, options) for number, item in enumerate(episodes)]
+    contents = FileContents("list of episodes", *join_episodes(SOURCE, found), meta)
+    return options.apply_bounds(contents.to_demonstrations(SOURCE, options))
+
+
+def read_npz_folder(folder: Path, options: ReadOptions) -> Demonstrations:
+    """Read all npz files of a folder in the order of their numbers. A file is one episode, unless it says otherwise."""
+    budget = MemoryBudget.from_path(folder)
+    parts: list[Episode] = []
+    ends: list[Any] = []
+    steps = 0
+    for name in sort_naturally(path.name for path in _list_files(folder)):
+        path = folder / name
+        arrays = NpzArrays(path, budget)
+        check_names(path, arrays, options, ends_too=False)
+        obs, act = _choose(path, arrays, options)
+        parts.append((obs, act))
+        several = {ENDS, *LENGTHS, *FLAGS, *TIME_LIMITS, *EPISODES} & set(arrays) or options.episode_key
+        inner = find_ends(path, arrays, len(act), options) if several else np.array([len(act)])
+        ends.append(steps + inner)
+        steps += len(act)
+    obs, act, _ = join_episodes(folder, parts)
+    contents = FileContents("folder of npz files", obs, act, np.concatenate(ends), {"source": folder.name})
+    return contents.to_demonstrations(folder, options)
+
+
+def _read_item(number: int, item: Any, options: ReadOptions) -> Episode:
+    where = f"{SOURCE}: episode {number}"
+    if isinstance(item, tuple | list) and len(item) == 2:
+        item = {"obs": item[0], "act": item[1]}
+    if not isinstance(item, Mapping):
+        raise InvalidData(f"{where} is a {type(item).__name__}; a pair (obs, act) or a dict of arrays was expected.")
+    arrays = _flatten(where, item)
+    check_names(where, arrays, options, ends_too=False)
+    return _choose(where, arrays, options)
+
+
+def _choose(source: Path | str, arrays: Arrays, options: ReadOptions) -> Episode:
+    """Return the observations and the actions of an episode. An observation after the last action is left out."""
+    obs: dict[str, AnyRows] = {
+        key: arrays[key] for key in choose_keys(source, arrays, OBSERVATIONS, options, "obs_keys")
+    }
+    keys = choose_keys(source, arrays, ACTIONS, options, "action_keys")
+    if len(keys) > 1:
+        raise InvalidData(f"{source}: several arrays of actions, {list_names(keys)}; join them into one first.")
+    act: AnyRows = arrays[keys[0]]
+    if not act.ndim or not len(act):
+        raise InvalidData(f"{source} has no steps: {keys[0]} has the shape {act.shape}.")
+    if all(values.ndim and len(values) == len(act) + 1 for values in obs.values()):
+        obs = {key: drop_last(values) for key, values in obs.items()}
+    return obs, act
+
+
+def _flatten(where: str, item: Mapping[str, Any], prefix: str = "") -> dict[str, AnyRows]:
+    """Return the arrays of a dict by name, those of inner dicts as `obs/state`."""
+    arrays: dict[str, AnyRows] = {}
+    for key, value in item.items():
+        if isinstance(value, Mapping):
+            arrays |= _flatten(where, value, f"{prefix}{key}/")
+            continue
+        try:
+            arrays[f"{prefix}{key}"] = np.asarray(value)
+        except ValueError:
+            raise InvalidData(f"{where}: rows of {prefix}{key} differ in length.") from None
+    return arrays
+
+
+def _list_files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return [path for path in folder.glob("*.npz") if path.is_file() and not path.name.startswith(".")]
+
+
+NPZ_FOLDER = Format(
+    label="folder of .npz files",
+    recognise=lambda path: bool(_list_files(path)),
+    read=read_npz_folder,
+    options=("obs_keys", "action_keys", "episode_key", "action_kind"),
+)

@@ -1,0 +1,115 @@
+"""Tables with one row per step: CSV files, parquet files and data frames."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from diffclone.data.demonstrations import Demonstrations
+from diffclone.data.formats.columns import OPTIONS, ArrowColumns, demonstrations_from_columns
+from diffclone.data.formats.contents import import_optional
+from diffclone.data.formats.format import Format
+from diffclone.data.formats.memory import MemoryBudget
+from diffclone.data.formats.options import ReadOptions
+from diffclone.data.formats.rows import Rows, slice_rows
+from diffclone.errors import InvalidData
+
+PARQUET_MAGIC = b"PAR1"
+BATCH = 65_536
+"""Rows that are read at once."""
+BUFFER = 1 << 20
+"""Bytes of a parquet file that are read at once."""
+
+
+def read_csv(path: Path, options: ReadOptions) -> Demonstrations:
+    """Read a file whose first line has the names of the columns."""
+    csv = import_optional("pyarrow.csv")
+    budget = MemoryBudget.from_path(path)
+    table = csv.read_csv(path, read_options=csv.ReadOptions(use_threads=False))
+
+    def batches(name: str) -> Iterator[Any]:
+        return iter(table[name].chunks)
+
+    names = list(table.column_names)
+    if len(set(names)) < len(names):
+        raise InvalidData(f"{path} has two columns of the same name; its columns are {', '.join(names)}.")
+    columns = ArrowColumns(path, names, table.num_rows, batches, budget)
+    return demonstrations_from_columns(path, "CSV", columns, {"source": path.name}, options)
+
+
+def read_parquet(path: Path, options: ReadOptions) -> Demonstrations:
+    """Read a parquet file."""
+    columns = parquet_columns(path, [path])
+    return demonstrations_from_columns(path, "parquet", columns, {"source": path.name}, options)
+
+
+def parquet_columns(source: Path, files: Sequence[Path]) -> ArrowColumns:
+    """Return the columns of parquet files, one after the other."""
+    parquet = import_optional("pyarrow.parquet")
+    budget = MemoryBudget.from_path(source)
+    schemas: list[list[str]] = []
+    rows = 0
+    for path in files:
+        with parquet.ParquetFile(path) as file:
+            schemas.append(list(file.schema_arrow.names))
+            rows += max(0, file.metadata.num_rows)
+    budget.reserve("a column", (rows,), 1)
+    check_same_columns(source, schemas)
+
+    def batches(name: str) -> Iterator[Any]:
+        for path in files:
+            # Without a buffer the whole compressed column would be read at once.
+            with parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
+                for batch in file.iter_batches(BATCH, columns=[name], use_threads=False):
+                    yield batch.column(name)
+
+    return ArrowColumns(source, schemas[0], rows, batches, budget)
+
+
+def check_same_columns(source: Path, schemas: Sequence[Sequence[str]]) -> None:
+    """Raise `InvalidData` if files of one dataset have other columns than its first file."""
+    for names in schemas:
+        if list(names) != list(schemas[0]):
+            raise InvalidData(
+                f"{source}: one file has the columns {', '.join(names)}, the first has {', '.join(schemas[0])}. "
+                "All files must have the same columns."
+            )
+
+
+def demonstrations_from_frame(frame: Any, meta: Mapping[str, Any], options: ReadOptions) -> Demonstrations:
+    """Read a data frame of pandas, polars, or of another package whose columns have `to_numpy`."""
+    names = [str(name) for name in frame.columns]
+    columns: dict[str, Rows] = {}
+    for name, key in zip(names, frame.columns, strict=True):
+        values = frame[key].to_numpy()
+        if values.dtype == object and len(values) and isinstance(values[0], np.ndarray | list | tuple):
+            if len({len(row) for row in values}) > 1:
+                raise InvalidData(f"the data frame: rows of {name} differ in length; all must have the same length.")
+            values = np.stack([np.asarray(row) for row in values])
+        columns[name] = slice_rows(values, values.shape)
+    demos = demonstrations_from_columns("the data frame", "data frame", columns, meta, options)
+    return options.apply_bounds(demos)
+
+
+def _is_parquet(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
+
+
+CSV = Format(
+    label="CSV file",
+    recognise=lambda path: False,  # any text may be CSV: the suffix decides
+    read=read_csv,
+    options=OPTIONS,
+    suffixes=(".csv",),
+)
+PARQUET = Format(
+    label="parquet file",
+    recognise=_is_parquet,
+    read=read_parquet,
+    options=OPTIONS,
+    suffixes=(".parquet",),
+)

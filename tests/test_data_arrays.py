@@ -1,0 +1,298 @@
+"""Arrays and tables as other people store them: their names, their shapes, and what is refused with the way out."""
+
+import pickle
+import tarfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from diffclone import Demonstrations
+from diffclone.data.formats import describe
+from diffclone.errors import DiffcloneWarning, InvalidData
+
+h5py: Any = pytest.importorskip("h5py")
+pa: Any = pytest.importorskip("pyarrow")
+pd: Any = pytest.importorskip("pandas")
+minari: Any = pytest.importorskip("minari")
+gym: Any = pytest.importorskip("gymnasium")
+parquet: Any = pytest.importorskip("pyarrow.parquet")
+
+FIXTURES = Path(__file__).parent / "fixtures"
+LENGTHS, ENDS = [3, 1, 4], [3, 4, 8]
+RNG = np.random.default_rng(0)
+STATE, GOAL, ACT = (RNG.normal(size=(8, size)).astype(np.float32) for size in (3, 2, 2))
+TERMINALS, TIMEOUTS = np.arange(8) == 2, np.arange(8) == 3
+NUMBERS = np.repeat([4, 9, 2], LENGTHS)
+SLICES = [slice(end - length, end) for end, length in zip(ENDS, LENGTHS, strict=True)]
+
+
+def check(demos: Demonstrations, *obs: Any) -> None:
+    assert np.array_equal(demos.obs, np.concatenate(obs or (STATE,), 1))
+    assert np.array_equal(demos.act, ACT)
+    assert demos.episode_ends.tolist() == ENDS
+
+
+def pad(values: Any, extra: int = 0, fill: float = 0) -> Any:
+    """Return the values as (episodes, steps, size), padded, with `extra` rows of sevens after each episode."""
+    padded = np.full((3, max(LENGTHS) + extra, values.shape[1]), fill, dtype=np.float64)
+    for episode, rows in enumerate(SLICES):
+        padded[episode, : LENGTHS[episode]] = values[rows]
+        padded[episode, LENGTHS[episode] : LENGTHS[episode] + extra] = 7
+    return padded
+
+
+@pytest.mark.parametrize("suffix", ["npz", "hdf5"])
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"observations": STATE, "actions": ACT, "terminals": TERMINALS, "timeouts": TIMEOUTS},
+        {"obs": STATE, "acts": ACT, "dones": TERMINALS | TIMEOUTS, "next_obs": STATE, "rewards": np.zeros(8)},
+        {"observation": STATE.astype(np.float64), "action": ACT, "terminated": TERMINALS, "truncated": TIMEOUTS},
+        {"states": STATE, "actions": ACT, "dones": (TERMINALS | TIMEOUTS).astype(np.int64)[:, None]},
+        {"obs": STATE, "states": GOAL, "actions": ACT, "episode_ends": ENDS},
+        {"observations": STATE, "actions": ACT, "lengths": LENGTHS},
+        {"obs": STATE, "actions": ACT, "episode_starts": np.isin(np.arange(8), [0, 3, 4])},
+        {"observations": STATE, "actions": ACT, "episode_id": NUMBERS},
+        {"obs/a": STATE[:, :1], "obs/b": STATE[:, 1:], "actions": ACT, "episode": NUMBERS},
+    ],
+    ids=lambda arrays: " ".join(arrays),
+)
+def test_names_of_other_people(tmp_path: Path, suffix: str, arrays: dict[str, Any]) -> None:
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "npz":
+        np.savez(path, **arrays)
+    else:
+        with h5py.File(path, "w") as file:
+            for name, values in arrays.items():
+                file[name] = values
+    check(Demonstrations.load(path))
+
+
+def test_what_is_missing_or_ambiguous_is_one_line_with_the_way_out(tmp_path: Path) -> None:
+    for number, (arrays, message) in enumerate(
+        [
+            ({"x": STATE, "actions": ACT}, r"lacks obs, episode_ends; it has x, actions\. .*--obs-keys"),
+            ({"obs": STATE, "observations": STATE, "act": ACT, "dones": TIMEOUTS}, r"has obs and observations; choose"),
+            ({"obs": STATE, "actions": ACT, "lengths": [3, 1]}, r"lengths adds up to 4; there are 8 steps"),
+            ({"obs": STATE, "actions": ACT, "episode": NUMBERS[:5]}, r"episode and actions differ in length: 5 != 8"),
+            ({"obs": STATE, "actions": ACT, "episode": [1, 1, 2, 2, 1, 1, 1, 1]}, r"episode 1 of episode are not tog"),
+            ({"obs": STATE, "actions": np.arange(8), "dones": TIMEOUTS}, r"integers \(int64\).*--action-kind cont"),
+            ({"obs": STATE, "act": np.arange(8)[:, None], "episode_ends": [8]}, r"integers.*--action-kind continuous"),
+        ]
+    ):
+        np.savez(tmp_path / f"{number}.npz", **arrays)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(InvalidData, match=message):
+            Demonstrations.load(tmp_path / f"{number}.npz")
+
+
+@pytest.mark.parametrize("act", [np.arange(8), np.arange(8)[:, None], np.arange(8.0)])
+def test_one_number_per_step_is_an_action_of_one_dimension(tmp_path: Path, act: Any) -> None:
+    np.savez(tmp_path / "a.npz", observations=STATE, actions=act, dones=TIMEOUTS)
+    demos = Demonstrations.load(tmp_path / "a.npz", **({"action_kind": "continuous"} if act.dtype.kind == "i" else {}))
+    assert demos.act.tolist() == np.arange(8.0)[:, None].tolist()
+
+
+def test_one_long_episode_is_suspicious(tmp_path: Path) -> None:
+    steps = 3000
+    arrays = {"observations": np.ones((steps, 1)), "actions": np.ones((steps, 1)), "terminals": np.zeros(steps)}
+    np.savez(tmp_path / "a.npz", **arrays)  # pyright: ignore[reportArgumentType]
+    with pytest.warns(DiffcloneWarning, match=r"terminals and no timeouts: one episode of 3000 steps is suspicious"):
+        assert Demonstrations.load(tmp_path / "a.npz").num_episodes == 1
+    timeouts = np.arange(steps) % 100 == 99
+    np.savez(tmp_path / "b.npz", **arrays, timeouts=timeouts)  # pyright: ignore[reportArgumentType]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert Demonstrations.load(tmp_path / "b.npz").num_episodes == 30
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"lengths": LENGTHS},
+        {"mask": np.arange(4) < np.array(LENGTHS)[:, None]},
+        {"terminals": np.arange(4) == np.array(LENGTHS)[:, None] - 1},
+    ],
+    ids=["lengths", "mask", "flags"],
+)
+@pytest.mark.parametrize("extra", [0, 1])
+def test_arrays_of_episodes_steps_and_size(tmp_path: Path, more: dict[str, Any], extra: int) -> None:
+    np.savez(tmp_path / "a.npz", observations=pad(STATE, extra, np.nan), actions=pad(ACT), **more)
+    check(Demonstrations.load(tmp_path / "a.npz"))
+
+
+def test_padding_without_lengths_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", obs=pad(STATE), actions=pad(ACT), dones=np.zeros((3, 4)))
+    assert Demonstrations.load(tmp_path / "a.npz").lengths.tolist() == [4, 4, 4]
+    np.savez(tmp_path / "b.npz", obs=pad(STATE), actions=pad(ACT), episode_index=0)
+    with pytest.raises(InvalidData, match=r"2 of 3 episodes end in steps that are all zeros.*Add an array lengths"):
+        Demonstrations.load(tmp_path / "b.npz")
+    for name, wrong in (("lengths", [3, 0, 4]), ("lengths", [1, 5, 4]), ("dones", np.zeros((3, 5)))):
+        np.savez(tmp_path / "c.npz", obs=pad(STATE), actions=pad(ACT), **{name: wrong})  # pyright: ignore
+        with pytest.raises(InvalidData, match=name):
+            Demonstrations.load(tmp_path / "c.npz")
+    np.savez(tmp_path / "d.npz", obs=pad(STATE)[:2], actions=pad(ACT), lengths=LENGTHS)
+    with pytest.raises(InvalidData, match=r"obs has the shape \(2, 4, 3\) where actions have \(3, 4\) episodes"):
+        Demonstrations.load(tmp_path / "d.npz")
+
+
+def test_lists_of_episodes(tmp_path: Path) -> None:
+    check(Demonstrations.from_episodes([(STATE[rows], ACT[rows]) for rows in SLICES]))
+    check(Demonstrations.from_episodes({"obs": STATE[rows].tolist(), "act": ACT[rows].tolist()} for rows in SLICES))
+    nested = [{"observations": {"state": STATE[rows], "goal": GOAL[rows]}, "actions": ACT[rows]} for rows in SLICES]
+    demos = Demonstrations.from_episodes(nested, meta={"task": "mine"}, action_bounds=(-9, 9))
+    check(demos, GOAL, STATE)
+    assert demos.meta["observation_keys"] == [["observations/goal", 2], ["observations/state", 3]]
+    assert (demos.meta["task"], demos.meta["action_bounds"]) == ("mine", [[-9, -9], [9, 9]])
+    check(Demonstrations.from_episodes(nested, obs_keys=["observations/state"]))
+    after = [(np.concatenate([STATE[rows], STATE[:1]]), ACT[rows]) for rows in SLICES]
+    check(Demonstrations.from_episodes(after))  # an observation after the last action
+    mine = STATE.copy()
+    Demonstrations.from_episodes([(mine, ACT)])
+    mine[0] = 1  # the caller's array is neither frozen nor shared
+    for wrong, message in (
+        ([], "has no episodes"),
+        ([STATE], "episode 0 is a ndarray; a pair"),
+        ([(STATE, ACT[:5])], "obs of shape .* for 5 actions"),
+        ([(STATE, ACT), (STATE[:, :2], ACT)], "obs has shape .* in episode 1"),
+        ([{"x": STATE, "act": ACT}], "episode 0 lacks obs; it has x, act"),
+        ([([[1.0], [1.0, 2.0]], ACT)], "episode 0: rows of obs differ in length"),
+    ):
+        with pytest.raises(InvalidData, match=message):
+            Demonstrations.from_episodes(wrong)
+
+
+def test_a_folder_of_npz_files(tmp_path: Path) -> None:
+    for episode, rows in enumerate(SLICES):  # ep_10 comes after ep_9
+        dones = np.arange(LENGTHS[episode]) == LENGTHS[episode] - 1
+        np.savez(tmp_path / f"ep_{episode + 8}.npz", observation=STATE[rows], action=ACT[rows], dones=dones)
+    demos = Demonstrations.load(tmp_path)
+    check(demos)
+    assert describe(demos).startswith("folder of npz files: 3 episodes, 8 steps; observations observation (3)")
+    np.savez(tmp_path / "ep_11.npz", observation=STATE[:2], action=ACT[:2], infos=np.array([{}]))
+    assert Demonstrations.load(tmp_path).lengths.tolist() == [*LENGTHS, 2]  # what is not needed is not read
+    np.savez(tmp_path / "ep_12.npz", observation=STATE[:2, :1], action=ACT[:2])
+    with pytest.raises(InvalidData, match=r"observation has shape \(1\) per step in episode 4, and \(3\) before"):
+        Demonstrations.load(tmp_path)
+
+
+def table(**changes: Any) -> Any:
+    columns: dict[str, Any] = {"episode": NUMBERS, "reward": np.zeros(8)}
+    columns |= {f"obs_{k}": STATE[:, k] for k in (2, 0, 1)} | {f"action.{k}": ACT[:, k] for k in range(2)}
+    return pd.DataFrame({name: values for name, values in (columns | changes).items() if values is not None})
+
+
+def test_tables(tmp_path: Path) -> None:
+    frame = table()
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    frame.to_parquet(tmp_path / "a.parquet")
+    for demos in (
+        Demonstrations.from_dataframe(frame),
+        Demonstrations.load(tmp_path / "a.csv"),
+        Demonstrations.load(tmp_path / "a.parquet"),
+    ):
+        check(demos)
+    names = pd.DataFrame({"run": [*"aaabcccc"], "state": [*STATE], "goal": [*GOAL], "act": [*ACT]})
+    names.to_parquet(tmp_path / "b.parquet")
+    for demos in (
+        Demonstrations.from_dataframe(names, episode_key="run", obs_keys=["goal", "state"]),
+        Demonstrations.load(tmp_path / "b.parquet", episode_key="run", obs_keys=["goal", "state"]),
+    ):
+        check(demos, GOAL, STATE)
+    flags = table(episode=None, terminals=TERMINALS, timeouts=TIMEOUTS)
+    check(Demonstrations.from_dataframe(flags))
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "message"),
+    [
+        ({"obs_2": None, "obs_0": None, "obs_1": None}, {}, r"has the columns .*reward.*; choose with --obs-keys NAME"),
+        ({"obs": STATE[:, 0]}, {}, r"has the columns obs and obs_0…; choose with --obs-keys"),
+        ({"episode": None}, {}, r"so that the ends of episodes are unknown.*--episode-key NAME"),
+        ({"traj_id": 0}, {}, r"has episode and traj_id; choose with --episode-key"),
+        ({"episode": [0, 0, 0, 1, 0, 0, 0, 0]}, {}, r"the steps of episode 0 of episode are not together\. Sort"),
+        ({"obs_1": ["x"] * 8}, {}, r"obs_1 must contain numbers"),
+        ({"obs_1": [np.nan] * 7 + [1]}, {}, r"obs contains 7 NaN"),
+        ({}, {"action_keys": ["episode"]}, r"actions are integers"),
+        ({}, {"obs_keys": ["nothing"]}, r"has no nothing, which --obs-keys names; it has episode, reward"),
+    ],
+)
+def test_tables_that_need_a_choice(
+    tmp_path: Path, changes: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    frame = table(**changes)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    for read in (
+        lambda: Demonstrations.from_dataframe(frame, **options),
+        lambda: Demonstrations.load(tmp_path / "a.csv", **options),
+    ):
+        with pytest.raises(InvalidData, match=message):
+            read()
+
+
+def test_lists_of_different_lengths_in_a_column(tmp_path: Path) -> None:
+    columns = {"obs": [[1.0], [1.0, 2.0]], "action": [[1.0], [1.0]], "episode": [0, 0]}
+    parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    with pytest.raises(InvalidData, match=r"rows of obs differ in length"):
+        Demonstrations.load(tmp_path / "a.parquet")
+    with pytest.raises(InvalidData, match=r"rows of obs differ in length"):
+        Demonstrations.from_dataframe(pd.DataFrame(columns))
+
+
+def test_folders_written_by_hugging_face_datasets(tmp_path: Path) -> None:
+    with tarfile.open(FIXTURES / "hf_datasets_5_2_0.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    whole = Demonstrations.load(tmp_path / "plain")
+    assert whole.lengths.tolist() == LENGTHS
+    assert (whole.obs.shape, whole.act.shape) == ((8, 3), (8, 2))
+    wide = Demonstrations.load(tmp_path / "plain", obs_keys=["grid", "observation"])
+    assert np.array_equal(wide.obs[:, 4:], whole.obs)
+    for name in ("splits", "hub"):
+        with pytest.raises(InvalidData, match=r"has the splits (train, test|test, train); choose with --filter-key"):
+            Demonstrations.load(tmp_path / name)
+        parts = [Demonstrations.load(tmp_path / name, filter_key=split) for split in ("train", "test")]
+        assert parts[0].joined(parts[1]).fingerprint == whole.fingerprint
+        with pytest.raises(InvalidData, match=r"has the splits .*, not valid"):
+            Demonstrations.load(f"{tmp_path / name}#valid")
+
+
+@pytest.mark.parametrize("storage", ["hdf5", "arrow", "parquet"])
+@pytest.mark.filterwarnings("ignore::UserWarning:minari")
+def test_all_storages_of_minari(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: str) -> None:
+    box = gym.spaces.Box
+    parts = {"state": box(-np.inf, np.inf, (3,), np.float32), "inner": gym.spaces.Dict({"goal": box(-9, 9, (2,))})}
+    parts["camera"] = box(0, 255, (8, 8, 3), np.uint8)
+    buffers: list[Any] = []
+    for rows in SLICES:
+        state, goal = (np.concatenate([values[rows], values[:1]]) for values in (STATE, GOAL))
+        camera = np.zeros((len(state), 8, 8, 3), dtype=np.uint8)
+        length = len(state) - 1
+        buffers.append(
+            minari.data_collector.EpisodeBuffer(
+                observations={"state": state, "inner": {"goal": goal}, "camera": camera},
+                actions=ACT[rows],
+                rewards=[0.0] * length,
+                terminations=[False] * length,
+                truncations=[False] * (length - 1) + [True],
+            )
+        )
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    spaces = {"observation_space": gym.spaces.Dict(parts), "action_space": box(-2, 3, (2,), np.float32)}
+    minari.create_dataset_from_buffers("mine/test-v0", buffers, **spaces, data_format=storage)
+    demos = Demonstrations.load("minari:mine/test-v0")
+    check(demos, GOAL, STATE)
+    assert demos.meta["observation_keys"] == [["observations/inner/goal", 2], ["observations/state", 3]]
+    assert demos.meta["understood"]["left_out"] == {"observations/camera": [8, 8, 3]}
+    assert demos.meta["action_bounds"] == [[-2, -2], [3, 3]]
+    check(Demonstrations.load("minari:mine/test-v0", obs_keys=["state", "inner/goal"]), STATE, GOAL)
+    with pytest.raises(InvalidData, match=r"has no goal, which --obs-keys names; it has inner/goal, state"):
+        Demonstrations.load("minari:mine/test-v0", obs_keys=["goal"])
+
+
+def test_pickles_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    for name in ("a.pkl", "b.data"):
+        (tmp_path / name).write_bytes(pickle.dumps({"obs": STATE}))
+        with pytest.raises(InvalidData, match=r"is a pickle, .* is not read.*Demonstrations\.from_episodes"):
+            Demonstrations.load(tmp_path / name)
