@@ -18,7 +18,7 @@ from diffclone.methods import METHODS
 from diffclone.records import Record
 from diffclone.settings import from_dict, to_dict
 
-EPISODES, STEPS, BATCH, PLAYED = 30, 4000, 64, 50
+EPISODES, STEPS, BATCH, PLAYED = 30, 2000, 64, 50
 METHOD: dict[str, Any] = {
     "type": "dbc",
     "training": {"lr": 0.001},

@@ -18,7 +18,7 @@ from lerobot_policy_diffclone import DiffcloneConfig
 OBS, ACT, ROWS = 3, 2, 16
 SMALL = {
     "type": "dbc",
-    "network": {"width": 8, "depth": 1},
+    "network": {"width": 8, "depth": 2},
     "guide": {"type": "diffusion", "width": 8, "depth": 1, "steps": 20},
 }
 

@@ -119,6 +119,7 @@ def test_training_resumes_from_a_saved_policy(batch: dict[str, Tensor], tmp_path
     assert "L_DM" in log  # the third step belongs to the policy
     assert loss == loss_again
     assert log == log_again
+    assert all(parameter.is_contiguous() for parameter in again.parameters())  # or no checkpoint can be saved
     assert get_policy_class("diffclone") is DiffclonePolicy
     assert json.loads((tmp_path / "config.json").read_text())["type"] == "diffclone"
     assert PreTrainedConfig.from_pretrained(tmp_path).method == SMALL

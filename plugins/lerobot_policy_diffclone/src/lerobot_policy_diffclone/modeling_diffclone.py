@@ -54,6 +54,8 @@ class DiffclonePolicy(PreTrainedPolicy):
         self.guide: nn.Module | None = None
         if self.guide_model is not None:
             self.guide = self.guide_model.init(dims, Rng([seed], path="guide")["init"])
+        for parameter in self.parameters():  # LeRobot cannot save the optimiser's state of others
+            parameter.data = parameter.data.contiguous()
         self.register_buffer("obs_varies", find_varying(config.observation_features, dataset_stats))
         self.register_buffer("act_varies", find_varying({ACTION: config.action_feature}, dataset_stats))
         self.register_buffer("updates", torch.zeros((), dtype=torch.int64))
