@@ -15,7 +15,7 @@ import numpy.typing as npt
 from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.formats.contents import Array, FileContents
 from diffclone.data.formats.format import Format
-from diffclone.data.formats.lerobot_frames import Frames, read_tasks
+from diffclone.data.formats.lerobot_frames import Frames, Order, read_tasks, sort_frames
 from diffclone.data.formats.lerobot_writer import write_lerobot
 from diffclone.data.formats.meta import read_meta
 from diffclone.data.formats.names import expand_patterns, list_names
@@ -48,11 +48,12 @@ def read_lerobot(folder: Path, options: ReadOptions) -> Demonstrations:
     obs_keys = _choose_observations(frames, images, options)
     indices = frames.read_indices([DONE, TASK])
     episode, frame, count = indices["episode_index"], indices["frame_index"], len(indices["frame_index"])
-    order = np.lexsort((frame, episode))
+    order = sort_frames(episode, frame)
     subsets = _find_subsets(indices, read_tasks(folder))
     if options.filter_key is not None:
         order = _filter_frames(folder, order, indices, subsets, options.filter_key)
-    ends = np.flatnonzero(np.append(np.diff(episode[order]) != 0, values=True)) + 1 if len(order) else order
+    sorted_episodes = episode[order]
+    ends = np.append(np.flatnonzero(sorted_episodes[1:] != sorted_episodes[:-1]) + 1, [len(sorted_episodes)][:count])
     _warn_about_ends(folder, info, indices, order, ends, options)
     tasks = [name for name, chosen in subsets.items() if chosen[order].any()]
     ours = folder / "meta" / "diffclone.json"
@@ -106,21 +107,22 @@ def _find_subsets(indices: Mapping[str, Array], tasks: Mapping[int, str]) -> dic
 
 
 def _filter_frames(
-    folder: Path, order: Array, indices: Mapping[str, Array], subsets: Mapping[str, Array], chosen: str
+    folder: Path, order: Order, indices: Mapping[str, Array], subsets: Mapping[str, Array], chosen: str
 ) -> Array:
     """Return the frames of one task, given by its text or its number."""
+    numbers = np.arange(len(indices["frame_index"]))[order]
     if chosen in subsets:
-        return order[subsets[chosen][order]]
+        return numbers[subsets[chosen][order]]
     kept = indices[TASK][order] == int(chosen) if chosen.isdecimal() and len(chosen) < 10 and TASK in indices else []
     if not np.any(kept):
         raise InvalidData(
             f"{folder} has no task {chosen!r}, which --filter-key names; it has {list_names(subsets) or 'no tasks'}."
         )
-    return order[kept]
+    return numbers[kept]
 
 
 def _warn_about_ends(
-    folder: Path, info: Mapping[str, Any], indices: Mapping[str, Array], order: Array, ends: Array, options: ReadOptions
+    folder: Path, info: Mapping[str, Any], indices: Mapping[str, Array], order: Order, ends: Array, options: ReadOptions
 ) -> None:
     """Warn about episodes that seem to be missing or joined."""
     total = info.get("total_episodes")
@@ -128,10 +130,8 @@ def _warn_about_ends(
         problem = f"meta/info.json says {total} episodes, and the data has {len(ends)}; is the copy complete?"
         warnings.warn(f"{folder}: {problem}", DiffcloneWarning, stacklevel=2)
     if DONE in indices:
-        last = np.zeros(len(order), dtype=bool)
-        last[ends - 1] = True
-        early = int((indices[DONE][order].astype(bool) & ~last).sum())
-        if early:
+        done = indices[DONE][order].astype(bool)
+        if early := int(done.sum() - done[ends - 1].sum()):
             problem = f"{DONE} is set in {early} frames before the last of an episode; episodes end by episode_index."
             warnings.warn(f"{folder}: {problem}", DiffcloneWarning, stacklevel=2)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,13 @@ from diffclone.data.formats.meta import MAX_CHARACTERS, parse_meta
 from diffclone.data.formats.rows import AnyRows, Rows, read_all
 from diffclone.errors import InvalidData
 
+Order: TypeAlias = npt.NDArray[np.int64] | slice
+"""Which frames, in which order: their numbers, or the slice of all."""
 INDICES = ("episode_index", "frame_index")
 BLOCK_ROWS = 8192
 """Frames read at a time, so that a wrong number of frames in the file's header is noticed early."""
+BUFFER = 1 << 20
+"""Bytes read at a time."""
 MOST_TASKS = 10_000
 """Tasks whose texts are read."""
 
@@ -56,7 +60,7 @@ class Frames:
                 found[name].append(rows.reshape(-1))
         return {name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in found.items()}
 
-    def column(self, name: str, order: npt.NDArray[np.int64], count: int) -> AnyRows:
+    def column(self, name: str, order: Order, count: int) -> AnyRows:
         """Return the frames `order` of a column; all files together have `count`."""
         first = next((rows for path in self.files for _, rows in self._read_file(path, [name])), None)
         if first is None:
@@ -64,8 +68,7 @@ class Frames:
         shape, dtype = (count, *first.shape[1:]), first.dtype
         self.budget.reserve(name, shape, dtype.itemsize)
         rows = Rows(shape, dtype, lambda: self._read_column(name, first.shape[1:]))
-        in_order = len(order) == count and bool((order == np.arange(count)).all())
-        return rows if in_order else read_all(rows)[order]
+        return rows if isinstance(order, slice) else read_all(rows)[order]
 
     def _read_column(self, name: str, shape: tuple[int, ...]) -> Iterator[Array]:
         for path in self.files:
@@ -83,6 +86,13 @@ class Frames:
                 batch.validate(full=True)
                 for name in names:
                     yield name, _to_rows(path, name, batch.column(name))
+
+
+def sort_frames(episode: Array, frame: Array) -> Order:
+    """Return the frames sorted by episode, and by their number in it; a slice of all if they are sorted already."""
+    later = episode[1:] > episode[:-1]
+    later |= (episode[1:] == episode[:-1]) & (frame[1:] >= frame[:-1])
+    return slice(None) if later.all() else np.lexsort((frame, episode))
 
 
 def read_tasks(folder: Path) -> dict[int, str]:
@@ -108,7 +118,8 @@ def read_tasks(folder: Path) -> dict[int, str]:
 
 
 def _open(path: Path) -> Any:
-    return import_optional("pyarrow.parquet").ParquetFile(path)
+    # With a buffer, pyarrow does not read the whole of a column into memory.
+    return import_optional("pyarrow.parquet").ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
 
 
 def _is_list(kind: Any) -> bool:
