@@ -254,7 +254,7 @@ def test_render_a_video_of_a_policy(diffclone: Command, trained: Path, tmp_path:
     for member, path in enumerate(films):
         result = diffclone("render", "maze", "--policy", trained, "--member", str(member), "--out", path)
         assert result.code == 0, result.err
-        assert re.search(r"\d+ steps, return \d+\.\d, (not )?solved\n", result.err)
+        assert re.search(r"\d+ steps from start 1, return \d+\.\d, (not )?solved\n", result.err)
     assert_error(
         diffclone("render", "maze", "--policy", trained, "--member", "2", "--out", tmp_path / "c.gif"),
         r"member 2 does not exist; the policy has members 0 to 1",
