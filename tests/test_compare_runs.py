@@ -12,6 +12,7 @@ import pytest
 
 from conftest import Command, assert_error
 from diffclone import BC, Demonstrations, Network, Training
+from diffclone.cli.compare import leave_out_parts
 from diffclone.experiments.run_comparison import (
     ComparedRun,
     compare_runs,
@@ -123,6 +124,11 @@ def test_settings_that_differ() -> None:
     ]
     assert differing_settings(runs) == {"method": ["bc", "dbc"], "training.batch": ["8", "9"], "guide": ["", "vae"]}
     assert differing_settings([runs[0], runs[0]]) == {}
+
+
+def test_the_terminal_leaves_out_the_fields_of_a_part_that_a_run_does_not_have() -> None:
+    settings = {"method": ["bc", "dbc"], "guide": ["", "vae"], "guide.width": ["", "8"], "network.width": ["8", "9"]}
+    assert list(leave_out_parts(settings)) == ["method", "guide", "network.width"]
 
 
 def test_losses_of_training(tmp_path: Path) -> None:

@@ -12,13 +12,15 @@ import pytest
 
 from conftest import Command, CommandResult, assert_error
 from diffclone import Demonstrations, Policy
-from diffclone.cli.hints import next_command
+from diffclone.cli.hints import next_after_rendering, next_command
 from diffclone.cli.parser import parse
+from diffclone.cli.sources import Place
 from diffclone.deploy import runtime
 from diffclone.evaluation import evaluate
 from diffclone.records import Record
 from diffclone.tasks.gymnasium_batch import GymnasiumBatch
 from diffclone.tasks.maze import MazeBatch
+from diffclone.training.runs import Run
 
 BRIEF = ("--seeds", "1", "--training.updates", "2", "--network.width", "8", "--device", "cpu", "--no-cache")
 DBC = ("--method", "dbc", "--guide.training.updates", "2", "--guide.width", "8")
@@ -42,7 +44,7 @@ def demos(tmp_path: Path) -> Path:
     folder.mkdir()
     obs = np.random.default_rng(0).uniform(-1, 1, (400, 3)).astype(np.float32)
     bounds = {"action_bounds": [[-2.0], [2.0]]}
-    Demonstrations.from_arrays(obs, 3 * obs[:, :1], episode_ends=range(20, 401, 20), meta=bounds).save(
+    Demonstrations.from_arrays(obs, 3 * obs[:, :1], episode_ends=range(10, 401, 10), meta=bounds).save(
         folder / "pendulum.npz"
     )
     return folder / "pendulum.npz"
@@ -60,14 +62,17 @@ def hint(result: CommandResult) -> list[str]:
     return [command, *words]
 
 
-def test_from_a_file_to_a_server(diffclone: Command, demos: Path) -> None:
+def test_from_a_file_to_a_server(diffclone: Command, demos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = demos.parent / "run"
     evaluation = hint(diffclone("train", demos, *BRIEF, *DBC, "--held-out", "0.5", "--out", run))
     assert evaluation == ["evaluate", str(run), "--env", "Pendulum-v1"]
     rendering = hint(diffclone(*evaluation, "--episodes", "1"))
     assert rendering == ["render", str(run), "--env", "Pendulum-v1", "--out", str(run / "episode.gif")]
     calibration = hint(diffclone(*rendering))
-    assert calibration == ["calibrate", str(run)]  # on its held-out episodes
+    assert calibration == ["calibrate", str(run)]  # on its 20 held-out episodes
+    monkeypatch.setattr("diffclone.cli.hints.ENOUGH", 21)
+    few = next_after_rendering(Run(run), Run(run).policy(), Place("Pendulum-v1", {}))
+    assert few.endswith(" --env Pendulum-v1")
     assert (run / "episode.gif").exists()
     serving = hint(diffclone("export", run, "--to", "numpy"))
     assert serving == ["serve", str(run)]

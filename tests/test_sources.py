@@ -98,6 +98,8 @@ def test_where_a_policy_acts(diffclone: Command, run: Path, tmp_path: Path) -> N
     assert_error(diffclone("evaluate", run, "--task", "Pendulum-v1"), "use --env Pendulum-v1")
     assert_error(diffclone("evaluate", run, "--task", "maze", "--env", "Pendulum-v1"), "exclude each other")
     assert_error(diffclone("evaluate", run, "--env", "Pendlum-v1"), "Pendlum.*Did you mean")
+    assert_error(diffclone("evaluate", run, "--env", "ID"), r"ID is no Gymnasium environment\. An ID is Pendulum-v1")
+    assert_error(diffclone("evaluate", run, "--env", "Pendulum"), "no Gymnasium environment; did you mean Pendulum-v1")
     # Demonstrations that name their environment need no flag. A name that would import a module is not used.
     for name, known in (("Pendulum-v1", True), ("os:Pendulum-v1", False), (3, False)):
         made = train_run(tmp_path / f"named {name}", TINY, pendulum_like(environment=name), OPTIONS)

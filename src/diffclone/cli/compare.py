@@ -217,6 +217,7 @@ def print_comparison(
     rows = [[letter, mean, gap, corrected] for letter, mean, gap, _, corrected in score_rows(runs, differences)]
     title = f"{first.record.results['task']}, {first.outcomes.shape[1]} starts"
     print_table(title, ["run", f"{unit_label(metric_of(first.record))} (95 %)", "minus A (95 %)", "p (Holm)"], rows)
+    settings = leave_out_parts(settings)
     if settings:
         room = max(6, (TABLE_WIDTH - 4 - max(map(len, settings))) // len(runs) - 3)
         cells = [[name, *(shorten(v or MISSING, room) for v in values)] for name, values in settings.items()]
@@ -228,6 +229,12 @@ def print_comparison(
             f"{', '.join(single)}: one seed, so the intervals cover other starts but not other seeds. Train with "
             "--seeds 5."
         )
+
+
+def leave_out_parts(settings: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
+    """Leave out the fields of a part, such as a guide, that some run does not have; its name is enough."""
+    parts = [f"{name}." for name, values in settings.items() if "" in values]
+    return {name: values for name, values in settings.items() if not name.startswith(tuple(parts))}
 
 
 def shorten(text: str, most: int = LONGEST_NAME) -> str:

@@ -7,6 +7,9 @@ from diffclone.cli.sources import Place, PolicySource
 from diffclone.policy import Policy
 from diffclone.training.runs import Run
 
+ENOUGH = 19
+"""Held-out episodes that the default of `diffclone calibrate`, alpha 0.05, needs."""
+
 
 def next_command(command: str, *arguments: str | Path, about: str = "") -> str:
     """Return "Next:" with a command and its arguments, quoted for a shell, at the end of the line."""
@@ -19,7 +22,7 @@ def next_after_rendering(run: Run, policy: Policy, place: Place) -> str:
     if policy.guide is None or policy.calibrated_monitor is not None:
         return next_command("export", run.folder)
     known = run.episodes
-    held_out = known is not None and known.source is not None and bool(known.held_out)
+    held_out = known is not None and known.source is not None and len(known.held_out) >= ENOUGH
     return next_command("calibrate", run.folder, *(() if held_out else ("--env", place.name)))
 
 

@@ -96,6 +96,12 @@ def named_place(task: str | None, env: str | None) -> Place | None:
     if task is not None and env is not None:
         raise InvalidSettings("--task and --env exclude each other; choose one.")
     if env is not None:
+        if env not in TASKS and not is_environment_id(env):
+            near = nearest(env, registered_ids())
+            hint = (
+                f"; did you mean {near}?" if near else ". An ID is Pendulum-v1, or package:Name-v0 to import a package."
+            )
+            raise InvalidSettings(f"{env} is no Gymnasium environment{hint}")
         return Place(env, {})
     if task is not None and task not in TASKS and task not in TASK_SETTINGS and is_environment_id(task):
         raise InvalidSettings(f"{task} is no bundled task. For a Gymnasium environment use --env {task}.")
@@ -110,11 +116,16 @@ def find_place(name: str) -> Place:
 
 def is_registered(env: object) -> bool:
     """Return whether this is the id of a Gymnasium environment that is known without importing another package."""
-    if not isinstance(env, str) or importlib.util.find_spec("gymnasium") is None:
-        return False
+    return isinstance(env, str) and env in registered_ids()
+
+
+def registered_ids() -> list[str]:
+    """Return the ids of the Gymnasium environments that are known without importing another package."""
+    if importlib.util.find_spec("gymnasium") is None:
+        return []
     import gymnasium
 
-    return env in gymnasium.registry
+    return list(gymnasium.registry)
 
 
 def is_bundled(data: str) -> bool:
@@ -160,4 +171,4 @@ def nearest_path(path: Path) -> str | None:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the most similar name."""
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)), None)
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)), None)
