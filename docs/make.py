@@ -22,6 +22,7 @@ from diffclone.records import Record
 from docs import (
     chunk_tables,
     deploy_tables,
+    external_tables,
     method_tables,
     monitor_tables,
     performance_tables,
@@ -40,6 +41,7 @@ PAPER = tomllib.loads((ROOT / "src/diffclone/experiments/paper.toml").read_text(
 PAGES = (
     "results",
     "tasks",
+    "external",
     "monitor",
     "deploy",
     "performance",
@@ -196,6 +198,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "soak": deploy_tables.soak_table,
     "latency": task_tables.latency_table,
     **chunk_tables.BLOCKS,
+    **external_tables.BLOCKS,
     **performance_tables.BLOCKS,
     **reproduction_tables.BLOCKS,
     **recipe_tables.BLOCKS,

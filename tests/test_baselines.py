@@ -143,7 +143,8 @@ def test_low_noise_actions_are_means_and_others_have_the_learned_spread() -> Non
         method = BCGMM(network=Network(width=4, depth=1), modes=1, min_std=0.5, low_noise=low_noise)
         weights, obs = method.init(Dims(3, 2), random()["init"]), rng["obs"].normal(4000, 3)
         _, μ, σ = weights(obs)
-        means.append((method.act(weights, obs, rng["act"]) - μ[..., 0, :]) / (1e-4 if low_noise else σ[..., 0, :]))
+        spread = 1e-4 if low_noise else σ[..., 0, :]
+        means.append(((method.act(weights, obs, rng["act"]) - μ[..., 0, :]) / spread).detach())
     for z in means:
         assert float(z.std()) == pytest.approx(1, abs=0.03)
         assert float(z.mean()) == pytest.approx(0, abs=0.03)
