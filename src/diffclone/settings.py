@@ -33,8 +33,17 @@ def _is_absent(value: Any, field: "dataclasses.Field[Any]") -> bool:
     )
 
 
-LARGEST = {"width": 2**16, "depth": 1000, "latent": 2**16, "steps": 100_000, "draws": 10_000, "calls": 100_000}
-LARGEST |= {"horizon": 1000, "history": 1000, "modes": 10_000}
+LARGEST = {
+    "width": 2**16,
+    "depth": 1000,
+    "latent": 2**16,
+    "steps": 100_000,
+    "draws": 10_000,
+    "calls": 100_000,
+    "horizon": 1000,
+    "history": 1000,
+    "modes": 10_000,
+}
 """The largest values of fields that give sizes. Anything larger is an error, and could fill the memory of a machine."""
 
 
