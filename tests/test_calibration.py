@@ -1,28 +1,26 @@
-import importlib.util
 import json
 import re
 import shutil
-import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import tyro
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training
 from diffclone.cli.calibrate import Calibrate
-from diffclone.deploy.calibration import Rollouts, collect_rollouts, conformal_threshold, make_monitor
-from diffclone.deploy.monitor import PARTS, Calibration, Monitor
+from diffclone.deploy.calibration import collect_rollouts, make_monitor
+from diffclone.deploy.monitor import EpisodeMonitor, Monitor, split_episodes
+from diffclone.deploy.monitors.calibrated import Calibration
+from diffclone.deploy.monitors.thresholds import conformal_threshold
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings, UnknownMember, UnknownName
 from diffclone.evaluation import START_SEEDS
 from diffclone.fit import FitOptions
-from diffclone.records import Record
 from diffclone.tasks import TASKS
 from diffclone.training.runs import Run, train_run
 
-ROOT = Path(__file__).parents[1]
 DEMOS = TASKS["maze"].demonstrations()
 TRAINED, HELD_OUT = DEMOS.take(range(25)), DEMOS.take(range(80, 100))
 POLICY = Training(updates=200, lr=5e-3)
@@ -49,6 +47,11 @@ def run(finished: Path, tmp_path: Path) -> Run:
 def held_out(tmp_path: Path) -> str:
     HELD_OUT.save(tmp_path / "held_out.npz")
     return str(tmp_path / "held_out.npz")
+
+
+def episode_maxima(monitor: Monitor, demos: Demonstrations) -> list[float]:
+    """Return the largest score of each episode."""
+    return [float(y.max()) for y in split_episodes(monitor.values(demos.obs, demos.act)["both"], demos)]
 
 
 def read_calibration(run: Run) -> Calibration:
@@ -86,15 +89,15 @@ def test_each_member_has_its_guide(run: Run) -> None:
 
 
 def test_calibrate_on_demonstrations(run: Run, held_out: str, capsys: pytest.CaptureFixture[str]) -> None:
-    Calibrate(run.folder, data=held_out, alpha=0.1, member=1).run()
+    Calibrate(run.folder, data=held_out, alpha=0.1, member=1, score="nearest").run()
     printed = capsys.readouterr().err
-    assert re.fullmatch(r"wrote \S*calibration.json: thresholds state .*; 20 episodes, alpha 0.1, member 1.\n", printed)
-    monitor, found = make_monitor(run.policy(), 1), read_calibration(run)
-    assert (found.episodes, found.member, found.guide) == (20, 1, monitor.fingerprint)
+    first = r"wrote \S*calibration.json: score nearest, band threshold, mean of 5 steps; .* both \S+; member 1\.\n"
+    precision = r"13 calibration episodes and 7 for the shape, .* between 0.2 and 24.7 % with .* float32\.\n"
+    assert re.fullmatch(first + precision, printed)
+    monitor, found = make_monitor(run.policy(), 1, "nearest", TRAINED), read_calibration(run)
+    assert (found.episodes, found.member, found.fingerprint) == (13, 1, monitor.fingerprint)
     assert found.source == {"demonstrations": HELD_OUT.fingerprint, "steps": HELD_OUT.num_steps}
-    maxima = monitor.episode_maxima(HELD_OUT)
-    for name in PARTS:
-        assert getattr(found, name) == conformal_threshold(maxima[name], 0.1)
+    assert found.single["both"] == conformal_threshold(episode_maxima(monitor, HELD_OUT), 0.1)
     # The policy folder contains everything the monitor needs.
     policy = run.policy()
     loaded = Monitor.load(run.folder / "policy", policy.method, policy.normaliser)
@@ -105,25 +108,62 @@ def test_calibrate_on_demonstrations(run: Run, held_out: str, capsys: pytest.Cap
 
 
 def test_calibrate_on_successful_rollouts(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    command = [str(run.folder), "--env", "maze", "--episodes", "12", "--alpha", "0.4", "--json"]
+    command = [str(run.folder), "--env", "maze", "--episodes", "12", "--alpha", "0.4", "--json", "--score", "nearest"]
     tyro.cli(Calibrate, args=command).run()
     printed, found = json.loads(capsys.readouterr().out), read_calibration(run)
     rollouts = collect_rollouts(run.policy()[0], "maze", episodes=12)
     assert 2 <= rollouts.success.sum() < 12, "the fixture must have successes and failures"
-    assert found.episodes == printed["episodes"] == rollouts.success.sum()
+    assert found.episodes + printed["shape_episodes"] == rollouts.success.sum()
     assert found.source["starts"] == "validation"
-    assert found.both == conformal_threshold(
-        make_monitor(run.policy(), 0).episode_maxima(rollouts.successes)["both"], 0.4
-    )
+    monitor = make_monitor(run.policy(), 0, "nearest", TRAINED)
+    assert found.single["both"] == conformal_threshold(episode_maxima(monitor, rollouts.successes), 0.4)
+
+
+def test_flags_choose_scores_band_and_window(run: Run, held_out: str, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = "--score", "nearest,disagreement", "--threshold", "band", "--window", "3", "--alpha", "0.2"
+    tyro.cli(Calibrate, args=[str(run.folder), "--demos", held_out, *flags]).run()
+    assert "score nearest and disagreement, band threshold, mean of 3 steps" in capsys.readouterr().err
+    found, policy = read_calibration(run), run.policy()
+    assert (found.kind, found.window, found.episodes, found.shape_episodes) == ("band", 3, 13, 7)
+    watch = EpisodeMonitor(policy[0].calibrated_monitor)
+    assert set(watch(HELD_OUT.obs[0], HELD_OUT.act[0]).values) == {"both", "nearest", "disagreement"}
+
+
+def test_an_environment_without_success_needs_a_return(run: Run) -> None:
+    returns = collect_rollouts(run.policy()[0], "maze", episodes=12).returns
+    Calibrate(
+        run.folder, env="maze", episodes=12, alpha=0.4, score="nearest", min_return=float(np.median(returns))
+    ).run()
+    found = read_calibration(run)
+    assert (found.source["played"], found.source["succeeded"]) == (12, (returns >= np.median(returns)).sum())
+
+
+def test_an_environment_of_gymnasium(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    obs = rng.normal(size=(60, 3))
+    demos = Demonstrations.from_arrays(obs, obs[:, :1], episode_ends=range(20, 61, 20))
+    method = BC(training=Training(updates=1), network=Network(width=4, depth=1))
+    run = train_run(tmp_path / "run", method, demos, FitOptions(device="cpu"))
+    demos.save(tmp_path / "demos.npz")
+    training = str(tmp_path / "demos.npz")
+    command: dict[str, Any] = {"env": "Pendulum-v1", "episodes": 3, "alpha": 0.4, "score": "nearest"}
+    with pytest.raises(InvalidData, match=r"does not say which demonstrations .* pass --training FILE"):
+        Calibrate(run.folder, **command).run()
+    with pytest.raises(InvalidSettings, match=r"Pendulum-v1 reports returns but no successes.*--min-return"):
+        Calibrate(run.folder, **command, training=training).run()
+    Calibrate(run.folder, **command, training=training, min_return=-1e9).run()
+    assert (read_calibration(run).kind, read_calibration(run).episodes) == ("constant", 3)
+    with pytest.raises(InvalidSettings, match="this BC policy has no guide"):
+        replace(Calibrate(run.folder, **command), score="guide", min_return=-1e9, again=True).run()
 
 
 def test_a_calibration_is_replaced_only_with_again(run: Run, held_out: str) -> None:
-    Calibrate(run.folder, data=held_out, alpha=0.1).run()
+    Calibrate(run.folder, data=held_out, alpha=0.1, score="nearest").run()
     before = read_calibration(run)
     with pytest.raises(InvalidFile, match=r"is not overwritten\. Add --again to replace it"):
-        Calibrate(run.folder, data=held_out, alpha=0.2).run()
+        Calibrate(run.folder, data=held_out, alpha=0.2, score="nearest").run()
     assert read_calibration(run) == before
-    Calibrate(run.folder, data=held_out, alpha=0.2, again=True).run()
+    Calibrate(run.folder, data=held_out, alpha=0.2, again=True, score="nearest").run()
     assert read_calibration(run).alpha == 0.2
 
 
@@ -135,6 +175,15 @@ def test_a_calibration_is_replaced_only_with_again(run: Run, held_out: str) -> N
         ({"skip_trained": True}, InvalidSettings, "--skip-trained needs --data"),
         ({"data": "maze"}, InvalidData, "25 of 100 episodes are in the training data .*--skip-trained"),
         ({"data": "maze", "options": ("a=1",)}, InvalidSettings, "--options need --env TASK"),
+        ({"data": "maze", "min_return": 1.0}, InvalidSettings, "--min-return needs --env TASK"),
+        ({"data": "spiral", "score": "near"}, UnknownName, "unknown score 'near'"),
+        ({"data": "maze", "window": 0, "skip_trained": True}, InvalidSettings, "window must be from 1"),
+        ({"data": "maze", "training": "spiral", "skip_trained": True}, InvalidData, "spiral has no episode that"),
+        (
+            {"data": "maze", "alpha": 0.013, "threshold": "band", "skip_trained": True},
+            InvalidData,
+            "needs at least 76 calibration episodes, and 5 more .* there are 75",
+        ),
         ({"data": "maze", "alpha": 0.005, "skip_trained": True}, InvalidData, "needs at least 199 .* there are 75"),
         ({"data": "maze", "alpha": 2.0, "skip_trained": True}, InvalidSettings, "alpha must be a probability"),
         ({"data": "spiral", "alpha": 0.2, "member": 7}, UnknownMember, "member 7 does not exist"),
@@ -149,77 +198,15 @@ def test_a_calibration_is_replaced_only_with_again(run: Run, held_out: str) -> N
 def test_errors_leave_nothing_behind(run: Run, flags: dict[str, Any], error: type[Exception], message: str) -> None:
     before = sorted((run.folder / "policy").iterdir())
     with pytest.raises(error, match=message):
-        Calibrate(run.folder, **flags).run()
+        replace(Calibrate(run.folder, score="nearest"), **flags).run()
     assert sorted((run.folder / "policy").iterdir()) == before
 
 
-def test_a_run_without_a_diffusion_guide_is_refused(tmp_path: Path) -> None:
+def test_a_run_without_a_guide_has_other_scores(tmp_path: Path) -> None:
     run = train(tmp_path / "bc", BC(training=Training(updates=1), network=Network(width=4, depth=1)), TRAINED)
     with pytest.raises(InvalidSettings, match="this BC policy has no guide"):
-        Calibrate(run.folder, data="maze", skip_trained=True).run()
+        Calibrate(run.folder, data="maze", skip_trained=True, score="guide").run()
+    Calibrate(run.folder, data="maze", skip_trained=True, score="nearest").run()
+    assert (read_calibration(run).kind, read_calibration(run).episodes) == ("band", 50)
     with pytest.raises(InvalidFile, match="is not a run"):
         Calibrate(tmp_path, data="maze").run()
-
-
-# The benchmark.
-
-
-def import_file(path: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    name = Path(path).stem
-    spec = importlib.util.spec_from_file_location(name, ROOT / path)
-    assert spec is not None
-    assert spec.loader is not None
-    module: Any = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
-def monitoring(monkeypatch: pytest.MonkeyPatch) -> Any:
-    return import_file("benchmarks/monitoring.py", monkeypatch)
-
-
-def test_auroc_of_an_example(monitoring: Any) -> None:
-    failed: npt.NDArray[np.bool_] = np.array([True, True, False, False])
-    assert monitoring.auroc(np.array([3.0, 1.0, 2.0, 1.0]), failed) == (1 + 1 + 0 + 0.5) / 4
-    assert monitoring.auroc(np.array([3.0, 1.0]), np.array([True, True])) is None
-    low, high = monitoring.auroc_interval(np.array([3.0, 1.0, 2.0, 1.0]), failed)
-    assert 0 <= low < 0.625 < high <= 1
-
-
-def test_maxima_and_first_alarm_of_an_episode(monitoring: Any) -> None:
-    steps = Demonstrations.from_arrays(np.zeros((5, 1)), np.zeros((5, 1)), episode_ends=[3, 5])
-    found = monitoring.detect(np.array([1.0, 4.0, 8.0, 1.0, 2.0]), 2.0, Rollouts(steps, np.array([False, True])), 2)
-    assert found.failed.tolist() == [True, False]
-    assert found.peak.tolist() == [4.0, 1.0]
-    assert found.early.tolist() == [2.0, 1.0]
-    assert found.first.tolist() == [2.0, np.inf]
-
-
-def test_the_benchmark_evaluates_every_score(
-    monitoring: Any, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(monitoring.NOISES, "maze", ((), (0.0,)))
-    monkeypatch.setattr(monitoring, "DISTILLATION_UPDATES", 10)
-    with pytest.raises(InvalidSettings, match="not trained on the bundled demonstrations"):
-        monitoring.Monitoring((run.folder,), episodes=6).run()
-    monkeypatch.setattr(type(TASKS["maze"]), "demonstrations", lambda task: TRAINED)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
-    monitoring.Monitoring((run.folder,), episodes=10, alpha=0.5, out=tmp_path / "monitor.jsonl").run()
-    [record] = Record.read_all(tmp_path / "monitor.jsonl")
-    found = record.results["detectors"]
-    assert len(found) == 9
-    for by_level in found.values():
-        assert set(by_level) == {"0", "all"}
-        assert by_level["all"]["successes"] + by_level["all"]["failures"] == 20
-        assert by_level["all"]["detected"] <= by_level["all"]["failures"]
-
-
-def test_the_table_of_the_docs_has_one_row_per_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = import_file("docs/monitor_tables.py", monkeypatch)
-    for record in Record.read_all(ROOT / "docs/records/monitor.jsonl"):
-        lines = tables.task_table(record).splitlines()
-        assert len(lines) == 5 + len(record.results["detectors"])
-        assert len({line.count("|") for line in lines[2:]}) == 1
-    page = (ROOT / "docs/monitor.md").read_text(encoding="utf-8")
-    assert f"<!-- records: monitor -->\n{tables.monitor_table()}\n<!-- end -->" in page

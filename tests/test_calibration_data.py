@@ -71,14 +71,14 @@ def test_calibrating_on_the_training_file_is_refused(diffclone: Command, folder:
 
 
 def test_the_default_is_the_held_out_episodes(diffclone: Command, folder: Path) -> None:
-    result = diffclone("calibrate", folder / "run", "--alpha", "0.1")
+    result = diffclone("calibrate", folder / "run", "--alpha", "0.1", "--score", "guide")
     assert result.code == 0
     assert "using 20 episodes" in result.err
     assert "20 are left out" in result.err
     monitor = Policy.load(folder / "run" / "policy").calibrated_monitor
     assert monitor is not None
     assert monitor.calibration is not None
-    assert monitor.calibration.episodes == 20
+    assert monitor.calibration.episodes + monitor.calibration.shape_episodes == 20
     assert false_alarms(monitor) < 0.3  # α and three standard deviations of 20 episodes
     # On the training data, thresholds are so low that most new episodes raise an alarm.
     demos, known = make_episodes(40, seed=0), Run(folder / "run").episodes
@@ -97,9 +97,9 @@ def test_training_episodes_can_be_left_out(diffclone: Command, folder: Path, tra
     result = diffclone("calibrate", folder / "run")
     assert result.code == 2
     assert result.err.endswith("If you have moved it, use --data FILE --skip-trained.\n")
-    moved = "--data", folder / "moved.npz", "--skip-trained"
+    moved = "--data", folder / "moved.npz", "--skip-trained", "--score", "nearest"
     assert diffclone("calibrate", folder / "run", *moved, "--alpha", "0.01").err.endswith(
-        "there are 20. Add episodes, or choose a larger alpha.\n"
+        "there are 20. Add episodes, or choose an alpha of at least 1/21 = 0.0477.\n"
     )
     assert "20 are left out" in diffclone("calibrate", folder / "run", *moved, "--alpha", "0.1").err
     assert (folder / "run" / "policy" / "calibration.json").exists()

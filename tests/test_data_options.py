@@ -96,7 +96,7 @@ def test_a_run_remembers_how_its_data_was_read(diffclone: Command, tmp_path: Pat
     assert other.code == 2
     assert "holds another run" in other.err
     # The run's own held-out episodes are read with the same keys; other data with the flags of this command.
-    calibrate = ["calibrate", tmp_path / "run", "--alpha", "0.5"]
+    calibrate = ["calibrate", tmp_path / "run", "--alpha", "0.5", "--score", "nearest"]
     assert diffclone(*calibrate).code == 0
     wrong = diffclone(*calibrate, "--obs-keys", "goal")
     assert "options of reading need --data FILE" in wrong.err

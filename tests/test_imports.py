@@ -20,7 +20,7 @@ LAYERS = [
     ["nn", "data"],
     ["model", "nn.energy", "nn.encoder", "tasks"],
     ["guides"],
-    ["training", "deploy.monitor"],
+    ["training", "deploy.monitor", "deploy.monitors"],
     ["methods"],
     ["policy", "deploy.hub", "deploy.policy_config"],
     [

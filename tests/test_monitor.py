@@ -1,6 +1,5 @@
 import dataclasses
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +7,26 @@ import numpy as np
 import pytest
 import torch
 
-from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Encoder, EnergyGuide, Network, Normaliser
-from diffclone.deploy.calibration import conformal_threshold, episodes_needed
-from diffclone.deploy.monitor import NOISE_LEVELS, PARTS, WEIGHTS, Calibration, Monitor
-from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Encoder, EnergyGuide, Network, Normaliser, Training
+from diffclone.deploy.calibration import Rule, find_thresholds
+from diffclone.deploy.monitor import CALIBRATION, WEIGHTS, EpisodeMonitor, Monitor
+from diffclone.deploy.monitors import (
+    SCORES,
+    DisagreementScore,
+    GuideScore,
+    LogpZOScore,
+    NearestScore,
+    PairScore,
+    RNDScore,
+)
+from diffclone.deploy.monitors.base import BATCH, Context, FittedScore
+from diffclone.deploy.monitors.calibrated import Calibration
+from diffclone.deploy.monitors.thresholds import Threshold
+from diffclone.errors import DiffcloneError, InvalidData, InvalidFile, InvalidSettings
 from diffclone.model import Dims, Model, init_parts
 from diffclone.nn.diffusion import Diffusion
 from diffclone.rng import Rng
-from diffclone.training.guide import BATCH, TrainedGuide
+from diffclone.settings import from_dict, to_dict
 
 OBS, ACT = 3, 2
 GUIDE = DiffusionGuide(width=16, depth=2, steps=50)
@@ -24,8 +35,21 @@ DEMOS = Demonstrations.from_arrays(
     np.random.default_rng(1).uniform(-1, 1, (60, ACT)),
     episode_ends=[20, 25, 60],
 )
+EPISODES = Demonstrations.from_arrays(
+    np.random.default_rng(2).normal(2, 3, (160, OBS)),
+    np.random.default_rng(3).uniform(-1, 1, (160, ACT)),
+    episode_ends=range(8, 161, 8),
+)
 NORMALISER = Normaliser.from_demonstrations(DEMOS)
-METHOD = DBC(guide=GUIDE)
+METHOD = DBC(guide=GUIDE, network=Network(width=8, depth=1))
+SMALL = Training(updates=8, lr=1e-3)
+QUICK: dict[str, PairScore[Any]] = {
+    "nearest": NearestScore(),
+    "guide": GuideScore(levels=4),
+    "rnd": RNDScore(SMALL, Network(width=8, depth=1), 4),
+    "logpzo": LogpZOScore(SMALL, width=8, depth=1, calls=3),
+    "disagreement": DisagreementScore(),
+}
 
 
 def weights(seed: int = 0, guide: DiffusionGuide = GUIDE) -> Diffusion:
@@ -41,82 +65,65 @@ def constant(value: float) -> Diffusion:
     return net
 
 
-def make_monitor(net: Diffusion, method: Model[Any] = METHOD) -> Monitor:
-    return Monitor(TrainedGuide(method, NORMALISER, lambda: {"guide": net}))
+def make_context(net: Diffusion | None = None, method: Model[Any] = METHOD) -> Context:
+    members = METHOD.init(Dims(OBS, ACT), Rng([0, 1, 2])["init"])
+    return Context(method, NORMALISER, {"guide": net or weights()}, members)
 
 
-def calibration(monitor: Monitor, **changes: Any) -> Calibration:
-    guide, source = monitor.fingerprint, {"task": "maze"}
-    known = Calibration(0.1, 9, state=1.0, action=2.0, both=1.5, member=0, guide=guide, source=source)
-    return dataclasses.replace(known, **changes)
+def make_monitor(*names: str, net: Diffusion | None = None, training: Demonstrations | None = DEMOS) -> Monitor:
+    context = make_context(net)
+    pairs = None if training is None else context.pairs(training)
+    return Monitor(context, [FittedScore.fit(name, QUICK[name], context, pairs) for name in names])
 
 
-MONITOR = make_monitor(weights())
+def plain_guide(net: Diffusion | None = None, levels: int = 32, method: Model[Any] = METHOD) -> Monitor:
+    context = make_context(net, method)
+    return Monitor(context, [FittedScore.fit("guide", GuideScore(levels=levels), context, None)])
 
 
-# Scores.
+def calibrated(monitor: Monitor, alpha: float = 0.2, **rule: Any) -> Monitor:
+    chosen = dataclasses.replace(Rule(threshold="constant", window=1), **rule)
+    return dataclasses.replace(monitor, calibration=find_thresholds(monitor, EPISODES, alpha, chosen))
+
+
+# The guide's score.
 
 
 def test_draws_are_stratified_with_noise_of_both_signs() -> None:
-    t, eps = MONITOR.draws
-    assert t.shape == (2 * NOISE_LEVELS,)
-    assert torch.equal(t[:NOISE_LEVELS], t[NOISE_LEVELS:])
-    assert torch.equal(eps[:NOISE_LEVELS], -eps[NOISE_LEVELS:])
-    parts = (t[:NOISE_LEVELS].double() + 1) / GUIDE.steps * NOISE_LEVELS
-    assert bool((parts - torch.arange(NOISE_LEVELS) > 0).all())
-    assert bool((parts - torch.arange(NOISE_LEVELS) < 1 + 2 * NOISE_LEVELS / GUIDE.steps).all())
+    monitor, levels = plain_guide(), 32
+    t, eps, _ = GuideScore().draw(monitor.scores[0].weights, monitor.context, OBS + ACT)  # pyright: ignore[reportArgumentType]
+    assert t.shape == (2 * levels,)
+    assert torch.equal(t[:levels], t[levels:])
+    assert torch.equal(eps[:levels], -eps[levels:])
+    parts = (t[:levels].double() + 1) / GUIDE.steps * levels
+    assert bool((parts - torch.arange(levels) > 0).all())
+    assert bool((parts - torch.arange(levels) < 1 + 2 * levels / GUIDE.steps).all())
+    some = FittedScore.fit("guide", GuideScore(low=0.4, high=0.6), monitor.context, None)
+    t = GuideScore(low=0.4, high=0.6).draw(some.weights, monitor.context, OBS + ACT)[0]  # pyright: ignore[reportArgumentType]
+    assert int(t.min()) >= 20
+    assert int(t.max()) < 30
 
 
-def test_score_of_a_constant_denoiser() -> None:
+def test_guide_score_of_a_constant_denoiser() -> None:
     # With ε and −ε the cross terms cancel: mean of (±ε − c)² = ε² + c².
-    monitor = make_monitor(constant(0.5))
-    squares = monitor.draws[1][:NOISE_LEVELS].double().square().mean(0).numpy()
+    monitor = plain_guide(constant(0.5))
+    eps = GuideScore().draw(monitor.scores[0].weights, monitor.context, OBS + ACT)[1]  # pyright: ignore[reportArgumentType]
+    squares = eps[:32].double().square().mean(0).numpy()
     score = monitor.score(DEMOS.obs[0], DEMOS.act[0])
     assert score.state == pytest.approx(squares[:OBS].mean() + 0.25, rel=1e-5)
     assert score.action == pytest.approx(squares[OBS:].mean() + 0.25, rel=1e-5)
     assert score.both == pytest.approx(squares.mean() + 0.25, rel=1e-5)
 
 
-def test_both_is_the_denoising_error_and_the_mean_of_its_parts() -> None:
-    obs, act = DEMOS.obs[:7], DEMOS.act[:7]
-    score = MONITOR.score(obs, act)
-    s, a = NORMALISER.normalise_obs(torch.tensor(obs)), NORMALISER.normalise_act(torch.tensor(act))
-    t, eps = MONITOR.draws
-    for row in range(7):
-        x = torch.cat([s[row], a[row]]).expand(1, len(t), -1)
-        with torch.no_grad():
-            error = MONITOR.weights.denoising_error(x, t[None], eps[None]).mean()
-        assert score.both[row] == pytest.approx(float(error), rel=1e-4)
-    np.testing.assert_allclose(score.both, (OBS * score.state + ACT * score.action) / (OBS + ACT))
-
-
-def test_scores_are_equal_alone_and_in_a_batch() -> None:
-    again = make_monitor(weights())
-    rows = np.tile(DEMOS.obs, (6, 1)), np.tile(DEMOS.act, (6, 1))
-    assert len(rows[0]) > BATCH
-    first, second = MONITOR.score(*rows), again.score(*rows)
-    assert np.array_equal(first.both, second.both)
-    assert first.both.shape == (360,)
-    one = MONITOR.score(rows[0][5], rows[1][5])
-    assert one.both.shape == ()
-    assert float(one.action) == pytest.approx(first.action[5], rel=1e-5)
-    assert MONITOR.fingerprint == again.fingerprint != make_monitor(weights(1)).fingerprint
-
-
-def test_scores_do_not_depend_on_the_range_of_t_of_the_cost() -> None:
-    narrow = dataclasses.replace(GUIDE, t_low=10, t_high=20, draws=3)
-    other = make_monitor(weights(), DBC(guide=narrow))
-    assert np.array_equal(other.score(DEMOS.obs, DEMOS.act).both, MONITOR.score(DEMOS.obs, DEMOS.act).both)
-
-
-def test_an_empty_batch_has_no_scores() -> None:
-    assert MONITOR.score(np.zeros((0, OBS)), np.zeros((0, ACT))).both.shape == (0,)
-
-
-@pytest.mark.parametrize(("obs", "act"), [((OBS,), (OBS,)), ((4, OBS), (3, ACT)), ((OBS,), (1, ACT)), ((), ())])
-def test_wrong_shapes_are_refused(obs: tuple[int, ...], act: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidData, match=r"this guide expects \(3,\) and \(2,\)"):
-        MONITOR.score(np.zeros(obs), np.zeros(act))
+def test_guide_score_is_standardised_per_level() -> None:
+    monitor, plain = make_monitor("guide"), plain_guide(levels=4)
+    score = monitor.score(DEMOS.obs, DEMOS.act)
+    for part in ("state", "action", "both"):
+        assert getattr(score, part).mean() == pytest.approx(0, abs=1e-6)
+    s, a = next(monitor.context.batches(DEMOS.obs, DEMOS.act))
+    errors = QUICK["guide"].errors(plain.scores[0].weights, plain.context, s, a)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+    expected = (errors - errors.mean(1, keepdim=True)) / errors.std(1, keepdim=True)  # pyright: ignore[reportUnknownMemberType]
+    np.testing.assert_allclose(score.both, expected[2].mean(-1).detach().numpy())  # pyright: ignore[reportUnknownMemberType]
 
 
 def test_images_are_scored_by_their_features() -> None:
@@ -124,132 +131,310 @@ def test_images_are_scored_by_their_features() -> None:
     method = DBC(guide=GUIDE, encoder=encoder)
     rng = np.random.default_rng(0)
     demos = Demonstrations.from_arrays(
-        rng.integers(0, 256, (5, 36 * 36)).astype(np.uint8), rng.normal(size=(5, ACT)), episode_ends=[5]
+        rng.integers(0, 256, (12, 36 * 36)).astype(np.uint8), rng.normal(size=(12, ACT)), episode_ends=[12]
     )
-    normaliser = Normaliser.from_demonstrations(demos)
-    parts = init_parts(method, Dims(36 * 36, ACT), Rng([0]))
-    monitor = Monitor(TrainedGuide(method, normaliser, lambda: parts))
-    score = monitor.score(demos.obs, demos.act)
-    assert score.state.shape == (5,)
-    np.testing.assert_allclose(score.both, (4 * score.state + ACT * score.action) / (4 + ACT))
+    context = Context(method, Normaliser.from_demonstrations(demos), init_parts(method, Dims(36 * 36, ACT), Rng([0])))
+    assert context.encodes
+    monitor = Monitor(context, [FittedScore.fit("nearest", NearestScore(), context, context.pairs(demos))])
+    assert monitor.scores[0].weights.state_dict()["x"].shape == (12, 4 + ACT)
+    assert monitor.score(demos.obs, demos.act).both.shape == (12,)
+    assert any(name.startswith("parts.encoder") for name in monitor.tensors())
+    guide = Monitor(context, [FittedScore.fit("guide", GuideScore(), context, None)]).score(demos.obs, demos.act)
+    np.testing.assert_allclose(guide.both, (4 * guide.state + ACT * guide.action) / (4 + ACT))
+
+
+# The other scores.
+
+
+def test_nearest_is_the_distance_to_the_kth_pair() -> None:
+    context = make_context()
+    fitted = FittedScore.fit("nearest", NearestScore(k=3, action_weight=0.5), context, context.pairs(DEMOS))
+    s, a = next(context.batches(EPISODES.obs[:9], EPISODES.act[:9]))
+    known = context.pairs(DEMOS)
+    x, y = (torch.cat([u, 0.5 * v], -1).double() for u, v in ((s, a), (known.obs, known.act)))
+    expected = ((x[:, None] - y[None]).square().mean(-1).sqrt()).sort(-1).values[:, 2]
+    np.testing.assert_allclose(fitted.score(context, s, a)[0].numpy(), expected.numpy(), rtol=1e-6)
+
+
+def test_nearest_keeps_a_bounded_number_of_pairs_and_small_distances_have_all_digits() -> None:
+    context = make_context()
+    fitted = FittedScore.fit("nearest", NearestScore(k=1, limit=20), context, context.pairs(DEMOS))
+    kept = fitted.weights.state_dict()["x"]
+    assert kept.shape == (20, OBS + ACT)
+    assert len(kept.unique(dim=0)) == 20
+    near = kept + 1e-6
+    found = fitted.score(context, near[:, :OBS], near[:, OBS:])[0]
+    np.testing.assert_allclose(found.numpy(), 1e-6, rtol=0.2)
+
+
+def test_disagreement_is_the_spread_of_the_members() -> None:
+    monitor = make_monitor("disagreement")
+    s, _ = next(monitor.context.batches(DEMOS.obs, DEMOS.act))
+    net: Any = monitor.context.net
+    with torch.no_grad():
+        actions = METHOD.act(net, s.expand(3, -1, -1), Rng([0, 1, 2])).double().numpy()
+    np.testing.assert_allclose(monitor.score(DEMOS.obs, DEMOS.act).both, actions.std(0, ddof=1).mean(-1), rtol=1e-5)
+    one = dataclasses.replace(monitor.context, net=METHOD.init(Dims(OBS, ACT), Rng([0])["init"]))
+    with pytest.raises(InvalidSettings, match=r"needs at least 2 members; the policy has 1\. Train more: --seeds 5"):
+        FittedScore.fit("disagreement", DisagreementScore(), one, None)
+
+
+def test_a_latent_is_found_by_euler_steps() -> None:
+    # With v = x₀ constant, every number of steps leads to z = x − x₀.
+    context = make_context()
+    pairs = context.pairs(DEMOS)
+    for calls in (1, 4):
+        fitted = FittedScore.fit("logpzo", dataclasses.replace(QUICK["logpzo"], calls=calls), context, pairs)
+        with torch.no_grad():
+            fitted.weights.get_parameter("out.weight").zero_()
+            fitted.weights.get_parameter("out.bias").fill_(0.5)
+        x = torch.cat([pairs.obs, pairs.act], -1).double()
+        found = fitted.score(context, pairs.obs, pairs.act)[0]
+        np.testing.assert_allclose(found.numpy(), (x - 0.5).square().mean(-1).numpy(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["nearest", "rnd", "logpzo"])
+def test_fitted_scores_are_higher_far_from_the_demonstrations(name: str) -> None:
+    training = Training(updates=160, batch=32, lr=1e-2, clip=None)
+    long = {"rnd": RNDScore(training, Network(width=32, depth=2)), "logpzo": LogpZOScore(training, width=32)}
+    context = make_context()
+    fitted = FittedScore.fit(name, long.get(name, QUICK[name]), context, context.pairs(DEMOS))
+    monitor = Monitor(context, [fitted])
+    near, far = monitor.score(DEMOS.obs, DEMOS.act).both, monitor.score(4 * DEMOS.obs + 9, -4 * DEMOS.act).both
+    assert np.quantile(far, 0.1) > np.quantile(near, 0.9)
+
+
+def test_the_target_of_the_distillation_is_not_trained() -> None:
+    first, again, longer = (
+        FittedScore.fit("rnd", RNDScore(Training(updates=n), Network(width=8, depth=1), 4), c, c.pairs(DEMOS))
+        for n, c in ((8, make_context()), (8, make_context()), (16, make_context()))
+    )
+    tensors = [f.weights.state_dict() for f in (first, again, longer)]
+    assert all(torch.equal(tensors[0][key], tensors[1][key]) for key in tensors[0])  # named streams
+    for key, tensor in tensors[0].items():
+        assert torch.equal(tensor, tensors[2][key]) == key.startswith("target")
+
+
+# All scores.
+
+
+@pytest.mark.parametrize("name", list(QUICK))
+def test_scores_are_equal_alone_and_in_a_batch(name: str) -> None:
+    monitor, again = make_monitor(name), make_monitor(name)
+    rows = np.tile(DEMOS.obs, (6, 1)), np.tile(DEMOS.act, (6, 1))
+    assert len(rows[0]) > BATCH
+    first, second = monitor.score(*rows), again.score(*rows)
+    assert np.array_equal(first.both, second.both)
+    assert first.both.shape == (360,)
+    assert first.both.dtype == np.float64
+    one = monitor.score(rows[0][5], rows[1][5])
+    assert one.both.shape == ()
+    assert float(one.both) == pytest.approx(first.both[5], rel=1e-4, abs=1e-6)
+    assert monitor.fingerprint == again.fingerprint
+    assert monitor.score(np.zeros((0, OBS)), np.zeros((0, ACT))).both.shape == (0,)
+    assert np.isnan(monitor.score(np.full((2, OBS), np.nan), np.zeros((2, ACT))).both).all()
+
+
+@pytest.mark.parametrize("name", list(QUICK))
+@pytest.mark.parametrize("rule", [{}, {"threshold": "band", "window": 3}])
+def test_saving_and_loading(name: str, rule: dict[str, Any], tmp_path: Path) -> None:
+    monitor = calibrated(make_monitor(name), **rule)
+    monitor.save(tmp_path)
+    loaded = Monitor.load(tmp_path, METHOD, NORMALISER)
+    assert loaded.calibration == monitor.calibration
+    assert [fitted.settings for fitted in loaded.scores] == [QUICK[name]]
+    ours, theirs = (m.score_episodes(EPISODES) for m in (monitor, loaded))
+    assert np.array_equal(ours.both, theirs.both)
+    assert ours.alarm is not None
+    assert theirs.alarm is not None
+    assert np.array_equal(ours.alarm.both, theirs.alarm.both)
+    assert (name == "guide") == any(key.startswith("parts.") for key in monitor.tensors())
+    assert (name == "disagreement") == any(key.startswith("net.") for key in monitor.tensors())
+
+
+def test_settings_of_every_registered_score_are_read_back() -> None:
+    assert set(SCORES) == set(QUICK)
+    for settings in QUICK.values():
+        assert from_dict(SCORES, json.loads(json.dumps(to_dict(settings)))) == settings
+
+
+def test_a_score_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SCORES, "_entries", dict(SCORES))
+
+    @SCORES.register("far-left")
+    @dataclasses.dataclass(frozen=True)
+    class FarLeft(PairScore[torch.nn.Module]):
+        def init(self, context: Context, dims: Dims, rng: Rng) -> torch.nn.Module:
+            return torch.nn.Module()
+
+        def fit(self, context: Context, pairs: Any, rng: Rng) -> torch.nn.Module:
+            return torch.nn.Module()
+
+        def score(self, weights: torch.nn.Module, context: Context, s: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
+            return -s[None, :, 0].double()
+
+    context = make_context()
+    monitor = Monitor(context, [FittedScore.fit("far-left", FarLeft(), context, context.pairs(DEMOS))])
+    calibrated(monitor).save(tmp_path)
+    loaded = Monitor.load(tmp_path, METHOD, NORMALISER)
+    np.testing.assert_array_equal(loaded.score(DEMOS.obs, DEMOS.act).both, monitor.score(DEMOS.obs, DEMOS.act).both)
+
+
+@pytest.mark.parametrize(("obs", "act"), [((OBS,), (OBS,)), ((4, OBS), (3, ACT)), ((OBS,), (1, ACT)), ((), ())])
+def test_wrong_shapes_are_refused(obs: tuple[int, ...], act: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidData, match=r"this monitor expects \(3,\) and \(2,\)"):
+        make_monitor("nearest").score(np.zeros(obs), np.zeros(act))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: NearestScore(k=0), "k must be at least 1"),
+        (lambda: GuideScore(low=0.5, high=0.5), "the range of t must satisfy"),
+        (lambda: GuideScore(levels=10**9), "levels must be from 1 to 1000"),
+        (lambda: RNDScore(outputs=0), "outputs must be from 1"),
+        (lambda: LogpZOScore(calls=0), "calls must be from 1 to 100"),
+        (lambda: Rule(window=0), "window must be from 1"),
+        (lambda: Rule(("rnd", "rnd")).settings(with_training=True), "'rnd' is listed twice"),
+        (lambda: Rule("nearst").settings(with_training=True), "did you mean 'nearest'"),
+        (lambda: make_monitor("rnd", training=None), "'rnd' is fitted to the demonstrations"),
+        (lambda: plain_guide(method=BC()), "BC policy has no guide. Use another --score"),
+        (lambda: plain_guide(method=DBC(guide=EnergyGuide())), "needs a DiffusionGuide; this guide is EnergyGuide"),
+        (lambda: make_monitor("nearest").save(Path("nowhere")), "only a calibrated monitor"),
+        (lambda: EpisodeMonitor(make_monitor("nearest")), "this monitor is not calibrated"),
+        (lambda: EpisodeMonitor(None), "this policy has no calibrated monitor"),
+        (lambda: make_monitor("nearest").score(DEMOS.obs, DEMOS.act).state, "has no 'state'; it has both"),
+    ],
+)
+def test_wrong_settings_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(DiffcloneError, match=message):
+        make()
 
 
 # Alarms.
 
 
 def test_scores_above_the_threshold_raise_an_alarm() -> None:
-    plain = MONITOR.score(DEMOS.obs, DEMOS.act)
+    monitor = make_monitor("guide")
+    plain = monitor.score(DEMOS.obs, DEMOS.act)
     assert plain.alarm is None
-    q = calibration(MONITOR, **{name: float(np.median(getattr(plain, name))) for name in PARTS})
-    alarm = dataclasses.replace(MONITOR, calibration=q).score(DEMOS.obs, DEMOS.act).alarm
+    limits = {name: float(np.median(values)) for name, values in plain.values.items()}
+    known = dataclasses.replace(
+        find_thresholds(monitor, EPISODES, 0.2, Rule(threshold="constant", window=1)), single=limits
+    )
+    alarm = dataclasses.replace(monitor, calibration=known).score(DEMOS.obs, DEMOS.act).alarm
     assert alarm is not None
-    for name in PARTS:
-        assert np.array_equal(getattr(alarm, name), getattr(plain, name) > getattr(q, name))
+    for name in ("state", "action", "both"):
+        assert np.array_equal(getattr(alarm, name), plain.values[name] > limits[name])
         assert getattr(alarm, name).sum() == 30
 
 
 def test_nan_scores_raise_an_alarm() -> None:
-    monitor = dataclasses.replace(MONITOR, calibration=calibration(MONITOR, state=1e9, action=1e9, both=1e9))
+    monitor = calibrated(make_monitor("guide"), threshold="band", window=2)
     nan = monitor.score(np.full((2, OBS), np.nan), np.zeros((2, ACT)))
     assert nan.alarm is not None
     assert nan.alarm.both.all()
     assert nan.to_dict()["both"] == [None, None]
     normal = monitor.score(DEMOS.obs[0], DEMOS.act[0]).to_dict()
     assert type(normal["both"]) is float
-    assert json.loads(json.dumps(normal))["alarm"] == {"state": False, "action": False, "both": False}
+    assert set(json.loads(json.dumps(normal))["alarm"]) == {"state", "action", "both"}
+    watch = EpisodeMonitor(monitor)
+    for k, expected in enumerate((False, True, True, False)):  # the window contains the NaN for two steps
+        obs = np.full(OBS, np.nan) if k == 1 else DEMOS.obs.mean(0)
+        alarm = watch(obs, DEMOS.act.mean(0)).alarm
+        assert alarm is not None
+        assert bool(alarm.both) == expected
 
 
-def test_maxima_of_each_episode() -> None:
-    score, maxima = MONITOR.score(DEMOS.obs, DEMOS.act), MONITOR.episode_maxima(DEMOS)
-    for name in PARTS:
-        s = getattr(score, name)
-        np.testing.assert_array_equal(maxima[name], [s[:20].max(), s[20:25].max(), s[25:].max()])
+@pytest.mark.parametrize("names", [("nearest",), ("guide",), ("nearest", "rnd")])
+@pytest.mark.parametrize("rule", [{}, {"window": 3}, {"threshold": "band"}, {"threshold": "band", "window": 3}])
+def test_an_episode_that_is_followed_equals_a_whole_one(names: tuple[str, ...], rule: dict[str, Any]) -> None:
+    monitor = calibrated(make_monitor(*names), **rule)
+    whole, watch, begin = monitor.score_episodes(EPISODES), EpisodeMonitor(monitor), 0
+    assert whole.alarm is not None
+    for end in EPISODES.episode_ends[:3]:
+        watch.reset()
+        for k in range(begin, end):
+            step = watch(EPISODES.obs[k], EPISODES.act[k])
+            assert step.alarm is not None
+            for part in monitor.parts:
+                assert step.values[part] == pytest.approx(whole.values[part][k], rel=1e-4, abs=1e-6)
+            assert bool(step.alarm.both) == whole.alarm.both[k]
+        begin = end
+
+
+def test_two_scores_must_agree() -> None:
+    monitor = calibrated(make_monitor("nearest", "rnd"), alpha=0.1)
+    q = monitor.checked_calibration
+    assert (q.episodes, q.shape_episodes) == (13, 7)
+    score = monitor.score(EPISODES.obs, EPISODES.act)
+    assert score.alarm is not None
+    (c_1, u_1), (c_2, u_2) = q.units
+    z = [(score.values["nearest"] - c_1) / u_1, (score.values["rnd"] - c_2) / u_2]
+    np.testing.assert_allclose(score.both, np.minimum(*z))
+    limit = q.single["both"]
+    assert np.array_equal(score.alarm.both, (z[0] > limit) & (z[1] > limit))
+    assert set(score.to_dict()["alarm"]) == {"both"}
 
 
 # Files.
 
 
-def test_saving_and_loading(tmp_path: Path) -> None:
-    monitor = dataclasses.replace(MONITOR, calibration=calibration(MONITOR))
-    monitor.save(tmp_path)
-    loaded = Monitor.load(tmp_path, METHOD, NORMALISER)
-    assert loaded.calibration == monitor.calibration
-    assert np.array_equal(loaded.score(DEMOS.obs, DEMOS.act).both, monitor.score(DEMOS.obs, DEMOS.act).both)
-
-
 def test_a_calibration_of_other_weights_is_refused(tmp_path: Path) -> None:
-    dataclasses.replace(MONITOR, calibration=calibration(MONITOR)).save(tmp_path)
-    other = make_monitor(weights(1))
-    with pytest.raises(InvalidFile, match=f"to guide {MONITOR.fingerprint}, the weights are guide {other.fingerprint}"):
-        dataclasses.replace(other, calibration=calibration(MONITOR))
+    ours, other = calibrated(make_monitor("guide")), calibrated(make_monitor("guide", net=weights(1)))
+    ours.save(tmp_path)
+    other.save(tmp_path / "other")
+    (tmp_path / "other" / WEIGHTS).rename(tmp_path / WEIGHTS)
+    message = f"belongs to weights {ours.fingerprint}, .* has weights {other.fingerprint}. Calibrate again"
+    with pytest.raises(InvalidFile, match=message):
+        Monitor.load(tmp_path, METHOD, NORMALISER)
     wider = DBC(guide=dataclasses.replace(GUIDE, width=17))
     with pytest.raises(InvalidFile, match=rf"{WEIGHTS}: the settings require guide.*17.*; it has \(1, 5, 16\)"):
-        Monitor.load(tmp_path, wider, NORMALISER)
-
-
-def test_methods_without_a_diffusion_guide_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettings, match="BC has no guide"):
-        make_monitor(weights(), BC())
-    with pytest.raises(InvalidSettings, match="needs a DiffusionGuide; this guide is EnergyGuide"):
-        make_monitor(weights(), DBC(guide=EnergyGuide()))
-    with pytest.raises(InvalidSettings, match="the guide of one member; this guide has 2"):
-        make_monitor(GUIDE.init(Dims(OBS, ACT), Rng([0, 1])["init"]))
-    with pytest.raises(InvalidSettings, match="only a calibrated monitor"):
-        MONITOR.save(tmp_path)
-
-
-# Conformal thresholds.
-
-
-@pytest.mark.parametrize(
-    ("n", "alpha", "rank"),
-    [(19, 0.05, 19), (20, 0.05, 20), (39, 0.05, 38), (99, 0.01, 99), (9, 0.1, 9), (100, 0.3, 71)],
-)
-def test_thresholds_of_examples(n: int, alpha: float, rank: int) -> None:
-    maxima = np.random.default_rng(0).permutation(np.arange(1, n + 1))
-    assert conformal_threshold(maxima, alpha) == rank
-    assert rank == math.ceil(round((n + 1) * (1 - alpha), 9))
-
-
-@pytest.mark.parametrize(("alpha", "needed"), [(0.05, 19), (0.01, 99), (0.1, 9), (0.3, 3), (0.5, 1)])
-def test_too_few_episodes_are_refused(alpha: float, needed: int) -> None:
-    assert episodes_needed(alpha) == needed
-    conformal_threshold(np.arange(needed), alpha)
-    with pytest.raises(InvalidData, match=rf"needs at least {needed} .* there are {needed - 1}\."):
-        conformal_threshold(np.arange(needed - 1), alpha)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 1.0, -1.0, float("nan")])
-def test_alpha_must_be_a_probability(alpha: float) -> None:
-    with pytest.raises(InvalidSettings, match="between 0 and 1"):
-        conformal_threshold(np.arange(100), alpha)
-
-
-def test_nan_maxima_are_refused() -> None:
-    with pytest.raises(InvalidData, match="1 of 20 episodes"):
-        conformal_threshold([*range(19), float("nan")], 0.1)
-
-
-@pytest.mark.parametrize(("n", "alpha"), [(19, 0.05), (30, 0.1), (60, 0.05), (47, 0.2)])
-def test_false_alarms_are_at_most_alpha_and_not_far_below(n: int, alpha: float) -> None:
-    # Scores within an episode are correlated and have heavy tails; episodes are exchangeable.
-    rng, repeats = np.random.default_rng(n), 4000
-    walks = np.abs(rng.standard_t(2, (repeats, n + 1, 10)).cumsum(-1)).max(-1)
-    alarms = np.mean([m[-1] > conformal_threshold(m[:-1], alpha) for m in walks])
-    exact = math.floor((n + 1) * alpha + 1e-9) / (n + 1)
-    noise = 4 * math.sqrt(alpha * (1 - alpha) / repeats)
-    assert alarms <= alpha + noise
-    assert alarms == pytest.approx(exact, abs=noise)
+        Monitor.load_context(wider, NORMALISER, ours.tensors(), WEIGHTS)
 
 
 def test_a_calibration_as_json() -> None:
-    known = calibration(MONITOR)
+    known = calibrated(make_monitor("guide"), threshold="band").checked_calibration
     assert Calibration.from_dict(json.loads(json.dumps(known.to_dict()))) == known
+    band = {"q": 1.0, "centre": [1.0], "width": []}
     for broken, message in (
-        ({**known.to_dict(), "format": 9}, "has format 9; this version of diffclone reads format 1"),
+        ({**known.to_dict(), "format": 9}, "has format 9; this version of diffclone reads formats 1 and 2"),
         ([], "has format None"),
-        ({**known.to_dict(), "both": "high"}, "both missing or invalid"),
-        ({k: v for k, v in known.to_dict().items() if k not in ("alpha", "guide")}, "alpha, guide missing or invalid"),
+        ({**known.to_dict(), "single": {"both": "high"}}, "single missing or invalid"),
+        ({**known.to_dict(), "thresholds": {"both": band}}, "thresholds missing or invalid"),
+        ({**known.to_dict(), "window": 10**12}, "window missing or invalid"),
+        ({**known.to_dict(), "units": [[1.0]]}, "units missing or invalid"),
+        ({k: v for k, v in known.to_dict().items() if k not in ("alpha", "fingerprint")}, "alpha, fingerprint missing"),
     ):
         with pytest.raises(InvalidFile, match=message):
             Calibration.from_dict(broken)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scores": {}}, "scores missing or invalid"),
+        ({"scores": {"guide": {"type": "nothing"}}}, "nothing"),
+        ({"scores": {"guide": {"type": "guide", "levels": 5}}}, r"require guide.mean \(3, 5\); it has \(3, 4\)"),
+        ({"units": [[0.0, 1.0], [0.0, 1.0]]}, "scores missing or invalid"),
+        ({"single": {"both": 1.0}}, "lacks thresholds of state, action, both"),
+    ],
+)
+def test_a_changed_file_is_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    calibrated(make_monitor("guide")).save(tmp_path)
+    path = tmp_path / CALIBRATION
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    with pytest.raises(InvalidFile, match=message):
+        Monitor.load(tmp_path, METHOD, NORMALISER)
+
+
+def test_the_file_of_an_older_version(tmp_path: Path) -> None:
+    monitor = plain_guide()
+    q = {name: Threshold(float(k)) for k, name in enumerate(("state", "action", "both"))}
+    old = {"format": 1, "alpha": 0.1, "episodes": 9, "member": 1, "guide": "0", "source": {}}
+    loaded = Calibration.from_dict({**old, **{name: t.q for name, t in q.items()}})
+    assert loaded == Calibration(0.1, 9, {n: t.q for n, t in q.items()}, q, "0", member=1)
+    # It is saved again in the format of this version.
+    dataclasses.replace(monitor, calibration=loaded).save(tmp_path)
+    again = Monitor.load(tmp_path, METHOD, NORMALISER)
+    np.testing.assert_array_equal(again.score(DEMOS.obs, DEMOS.act).both, monitor.score(DEMOS.obs, DEMOS.act).both)

@@ -12,13 +12,16 @@ import pytest
 import torch
 
 from diffclone import DBC, DiffusionGuide, Network, Policy, Training, fit
-from diffclone.deploy.monitor import Calibration, Monitor
+from diffclone.deploy.monitor import Monitor
+from diffclone.deploy.monitors import GuideScore
+from diffclone.deploy.monitors.base import Context, FittedScore
+from diffclone.deploy.monitors.calibrated import Calibration
+from diffclone.deploy.monitors.thresholds import Threshold
 from diffclone.deploy.server import Server, serve_in_thread
 from diffclone.deploy.serving.application import PATHS
 from diffclone.deploy.serving.bodies import JSON, NPY
 from diffclone.methods import IBC
 from diffclone.rng import Rng
-from diffclone.training.guide import TrainedGuide
 from serving_examples import BOUNDS, DEMOS, METHOD, OBS, act, npy, request, trained_policy
 
 
@@ -145,9 +148,10 @@ def test_a_score_that_is_not_finite_is_null(policy: Policy) -> None:
 def test_the_monitor_of_the_policy_is_used_by_default(policy: Policy) -> None:
     guide = DiffusionGuide(width=8, depth=1, steps=10)
     parts = {"guide": guide.init(policy.dims, Rng([0])["init"])}
-    trained = TrainedGuide(DBC(guide=guide), policy.normaliser, lambda: parts)
-    calibration = Calibration(0.1, 10, 0.1, 0.1, 0.1, 0, Monitor(trained).fingerprint)
-    monitor = Monitor(trained, calibration)
+    context = Context(DBC(guide=guide), policy.normaliser, parts)
+    limits: dict[str, float] = dict.fromkeys(("state", "action", "both"), 0.1)
+    calibration = Calibration(0.1, 10, limits, {name: Threshold(q) for name, q in limits.items()}, "0")
+    monitor = Monitor(context, [FittedScore.fit("guide", GuideScore(), context, None)], calibration)
     with serve_in_thread(Server(replace(policy, calibrated_monitor=monitor))) as port:
         for rows in (0, slice(0, 4)):
             answer = act(port, OBS[rows].tolist())[1]

@@ -191,7 +191,7 @@ class Policy:
         return act if self.window_bounds is None else act.clamp(*self.window_bounds)
 
     def monitor(self, obs: npt.NDArray[Any], action: npt.NDArray[Any]) -> Score:
-        """Return how far the pair is from the demonstrations, for state and action, and whether that is an alarm."""
+        """Return how far single pairs are from the demonstrations, and whether that is an alarm."""
         if self.calibrated_monitor is None:
             raise InvalidSettings("this policy has no calibrated monitor. Make one with: diffclone calibrate RUN.")
         return self.calibrated_monitor.score(obs, action)
@@ -289,6 +289,4 @@ class Policy:
 
     def __repr__(self) -> str:
         members = f"{len(self)} member{'s' * (len(self) != 1)}"
-        name, sizes, chunks = type(self.method).__name__, f"obs {self.dims.obs}, act {self.dims.act}", self.chunks
-        memory = f", history {chunks.history}, plays {chunks.execute} of {chunks.horizon}" if chunks.has_memory else ""
-        return f"Policy({name}, {members}, {sizes}{memory})"
+        return f"Policy({type(self.method).__name__}, {members}, obs {self.dims.obs}, act {self.dims.act})"

@@ -1,21 +1,28 @@
 """The `calibrate` command."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
 
 from diffclone.cli.arguments import ReadArguments, Reading, RunFolder, find_demonstrations
 from diffclone.cli.console import bars, print_json, print_message
-from diffclone.data.formats import ReadOptions
+from diffclone.data import Demonstrations
+from diffclone.data.formats import NO_OPTIONS, ReadOptions
 from diffclone.deploy.calibration import (
+    DEFAULT_WINDOW,
+    Rule,
     calibrate_on_demonstrations,
     calibrate_on_rollouts,
     find_trained_episodes,
     select_held_out,
 )
 from diffclone.deploy.monitor import CALIBRATION
-from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings
+from diffclone.deploy.monitors.thresholds import Kind
+from diffclone.errors import DiffcloneError, InvalidData, InvalidFile, InvalidSettings
+from diffclone.evaluation import find_task
 from diffclone.files import refuse_existing
 from diffclone.policy import Policy
-from diffclone.tasks import TASKS
 from diffclone.tasks.options import parse_options
 from diffclone.training.runs import Run
 
@@ -25,16 +32,29 @@ class Calibrate:
     """Find the thresholds above which a run's monitor raises an alarm, on held-out episodes or successful rollouts."""
 
     run_folder: RunFolder
-    """Folder of a run that was trained with a diffusion guide."""
-    data: str | None = None
+    """Folder of a run."""
+    data: Annotated[str | None, tyro.conf.arg(aliases=["--demos"])] = None
     """Demonstrations that are not in the training data; by default the run's own held-out episodes."""
     read: Reading = ReadArguments()
     env: str | None = None
-    """Calibrate on successful episodes of the policy in this task instead, from validation starts."""
+    """Calibrate on successful episodes of the policy in this task or Gymnasium environment (an id, or MODULE:ID)
+    instead, from validation starts."""
+    score: str | None = None
+    """Score, or several that must agree, separated by commas: nearest, guide, rnd, logpzo, disagreement. By default
+    logpzo."""
+    threshold: Kind | None = None
+    """One threshold for all steps, or a band that varies with time; by default a band if there are enough episodes."""
+    window: int = DEFAULT_WINDOW
+    """Steps of an episode that a score is averaged over."""
+    training: str | None = None
+    """The demonstrations that the run was trained on, if the run does not know where they are. Scores are fitted to
+    them."""
     skip_trained: bool = False
     """Leave out episodes of --data that are in the training data, instead of refusing them."""
     episodes: int = 100
     """Number of episodes to run with --env."""
+    min_return: float | None = None
+    """With --env, use episodes with at least this return instead of successes."""
     alpha: float = 0.05
     """Share of good episodes that may raise an alarm; 0.05 needs 19 episodes, 0.01 needs 99."""
     member: int = 0
@@ -52,6 +72,8 @@ class Calibrate:
             raise InvalidSettings("--data and --env exclude each other; choose one.")
         if self.options and self.env is None:
             raise InvalidSettings("--options need --env TASK.")
+        if self.min_return is not None and self.env is None:
+            raise InvalidSettings("--min-return needs --env TASK.")
         if self.skip_trained and self.data is None:
             raise InvalidSettings("--skip-trained needs --data FILE.")
         if self.read != ReadArguments() and self.data is None:
@@ -65,19 +87,59 @@ class Calibrate:
         monitor = policy.calibrated_monitor
         assert monitor is not None
         monitor.save(path.parent)
-        q = monitor.calibration
-        assert q is not None
+        q = monitor.checked_calibration
         if self.json:
-            print_json({"out": str(path), **q.to_dict()})
-        else:
-            thresholds = f"state {q.state:.4g}, action {q.action:.4g}, both {q.both:.4g}"
-            print_message(
-                f"wrote {path}: thresholds {thresholds}; {q.episodes} episodes, alpha {q.alpha:g}, member {q.member}."
-            )
+            scores = [fitted.name for fitted in monitor.scores]
+            print_json({"out": str(path), **q.to_dict(), "scores": scores})
+            return
+        names = " and ".join(fitted.name for fitted in monitor.scores)
+        limits = ", ".join(f"{part} {limit:.4g}" for part, limit in q.single.items())
+        window = f", mean of {q.window} steps" if q.window > 1 else ""
+        print_message(
+            f"wrote {path}: score {names}, {q.kind} threshold{window}; single steps: {limits}; member {q.member}."
+        )
+        print_message(q.describe())
+
+    @property
+    def rule(self) -> Rule:
+        """The scores and thresholds that the flags ask for."""
+        scores = None if self.score is None else tuple(filter(None, self.score.replace(" ", "").split(",")))
+        return Rule(scores, self.threshold, self.window)
+
+    def find_training(self, run: Run) -> Demonstrations | None:
+        """Return the episodes that the run was trained on; None if they are not known and not needed."""
+        known, task = run.episodes, run.identity().get("task")
+        read = NO_OPTIONS if known is None else ReadOptions.from_dict(known.read)
+        sources = [(None if known is None else known.source, read), (task, NO_OPTIONS)]
+        sources = [(self.training, NO_OPTIONS)] if self.training else [*sources, (self.data, self.read.options())]
+        problem = f"{run.folder} does not say which demonstrations it was trained on."
+        for source, options in sources:
+            if not isinstance(source, str):
+                continue
+            try:
+                return self.select_trained(run, source, find_demonstrations(source, None, options)[1])
+            except DiffcloneError as error:
+                problem = str(error)
+        if self.training is None and self.score is None and run.policy().guide is not None:
+            print_message(f"{problem} Using the score 'guide', since the default is fitted to them: --training FILE.")
+            return None
+        if self.training is None and not any(s.needs_pairs for s in self.rule.settings(with_training=True).values()):
+            return None
+        raise InvalidData(f"{problem} The score is fitted to the training demonstrations: pass --training FILE.")
+
+    def select_trained(self, run: Run, source: str, demos: Demonstrations) -> Demonstrations:
+        """Return the episodes of `demos` that the run was trained on."""
+        if (known := run.episodes) is None:
+            if demos.fingerprint != run.policy().data.get("fingerprint"):
+                raise InvalidData(f"{run.folder} was not trained on {source}.")
+            return demos
+        if not (chosen := demos.find_shared_episodes(known.trained)):
+            raise InvalidData(f"{source} has no episode that {run.folder} was trained on.")
+        return demos.take(chosen)
 
     def on_demonstrations(self, run: Run) -> Policy:
         """Calibrate on --data, or on the run's held-out episodes."""
-        known = run.episodes
+        known, rule = run.episodes, self.rule
         if self.data is None and (known is None or known.source is None or not known.held_out):
             raise InvalidSettings(
                 f"{run.folder} has no known held-out episodes. Train with --held-out 0.2, or calibrate on other "
@@ -101,19 +163,23 @@ class Calibrate:
             chosen = demos.take(sorted(set(range(demos.num_episodes)) - set(overlap)))
         if left_out := demos.num_episodes - chosen.num_episodes:
             print_message(f"using {chosen.num_episodes} episodes of {data}; {left_out} are left out.")
-        return calibrate_on_demonstrations(run, chosen, self.alpha, self.member)
+        return calibrate_on_demonstrations(run, chosen, self.alpha, self.member, rule, self.find_training(run))
 
     def on_rollouts(self, run: Run, env: str) -> Policy:
         """Calibrate on successful episodes in a task."""
-        task = TASKS[env]
-        options = task.check_options(parse_options(self.options))
+        options = parse_options(self.options)
+        task = find_task(env, options)
+        options = task.check_options(options)
         with bars() as show:
             return calibrate_on_rollouts(
                 run,
-                task.name,
+                task,
                 self.alpha,
                 self.member,
+                self.rule,
+                self.find_training(run),
                 episodes=self.episodes,
+                min_return=self.min_return,
                 progress=lambda done, total: show.update(f"running {task.name}", done, total),
                 **options,
             )

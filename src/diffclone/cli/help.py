@@ -25,10 +25,7 @@ GROUPS = {
     "output": "out json tensorboard wandb page to again videos",
 }
 """The options of each group; others are in "options", settings of a method in "method" or "schedule"."""
-MAIN_SETTINGS = (
-    *("training.updates", "training.lr", "coefficient", "network.width", "guide.training.updates"),
-    *("horizon", "execute", "history"),
-)
+MAIN_SETTINGS = ("training.updates", "training.lr", "coefficient", "network.width", "guide.training.updates")
 """Settings of methods that the short page has."""
 
 

@@ -1,17 +1,10 @@
-"""Calibrate the monitor of a run by split conformal prediction over whole episodes.
+"""Calibrate the monitor of a policy on episodes that it was not trained on.
 
-M_i    = max over the steps of episode i of a score                  i = 1 … n, none of them in the training data
-q      = the ⌈(n + 1)(1 − α)⌉-th smallest M_i                        exists if n ≥ 1/α − 1
-alarm  = score > q
-
-P(an alarm in a new episode of the same distribution) ≤ α            over calibrations and episodes
-
-Episodes are exchangeable, the steps of one episode are not. Held-out demonstrations bound false alarms while the expert
-acts, successful rollouts bound them while the policy acts.
+Held-out demonstrations bound false alarms while the expert acts, successful rollouts bound them while the policy acts.
+`monitors/thresholds.py` has the equations and the guarantee.
 """
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -19,39 +12,32 @@ import numpy as np
 import numpy.typing as npt
 
 from diffclone.data import Demonstrations
-from diffclone.deploy.monitor import Calibration, Monitor
+from diffclone.deploy.monitor import Monitor, split_episodes
+from diffclone.deploy.monitors import SCORES, PairScore
+from diffclone.deploy.monitors.base import Context, FittedScore
+from diffclone.deploy.monitors.calibrated import MOST_STEPS, Calibration
+from diffclone.deploy.monitors.thresholds import (
+    SHAPE_EPISODES,
+    Kind,
+    calibrate_threshold,
+    episodes_needed,
+    moving_average,
+    split_shape,
+)
 from diffclone.errors import InvalidData, InvalidSettings
 from diffclone.evaluation import Starts, evaluate
 from diffclone.policy import Policy
-from diffclone.tasks import TASKS
+from diffclone.rng import Rng
+from diffclone.tasks import Task
 from diffclone.training.runs import Run
 
+DEFAULT_SCORE = "logpzo"
+"""The score of `diffclone calibrate`. docs/monitor.md has the table that it was chosen from."""
+DEFAULT_WINDOW = 5
+"""Its window."""
 
-def conformal_threshold(maxima: npt.ArrayLike, alpha: float) -> float:
-    """Return q. A new episode of the same distribution exceeds it with probability at most α.
-
-    Calibrated on successes, α bounds the share of successful episodes that raise a false alarm, on average over
-    calibrations. There is no bound on missed failures or on episodes of another distribution.
-    """
-    needed, m = episodes_needed(alpha), np.sort(np.asarray(maxima, dtype=np.float64).reshape(-1))
-    n = len(m)
-    if n < needed:
-        raise InvalidData(
-            f"alpha {alpha:g} needs at least {needed} calibration episodes; there are {n}. Add episodes, or choose a "
-            "larger alpha."
-        )
-    if not np.isfinite(m).all():
-        raise InvalidData(f"{int((~np.isfinite(m)).sum())} of {n} episodes have scores that are NaN or infinite.")
-    # ⌈(n + 1)(1 − α)⌉, tolerant of rounding errors in (n + 1) α.
-    rank = n + 1 - math.floor((n + 1) * alpha + 1e-9)
-    return float(m[rank - 1])
-
-
-def episodes_needed(alpha: float) -> int:
-    """Return the smallest n ≥ 1/α − 1."""
-    if not 0 < alpha < 1:
-        raise InvalidSettings(f"alpha must be a probability between 0 and 1; it is {alpha:g}.")
-    return math.ceil(1 / alpha - 1 - 1e-9)
+ScoreChoice = str | Sequence[str | PairScore[Any]] | PairScore[Any]
+"""A score by its name or settings, or several that must agree."""
 
 
 @final
@@ -63,6 +49,10 @@ class Rollouts:
     """Observations and actions."""
     success: npt.NDArray[np.bool_]
     """Whether each episode succeeded."""
+    returns: npt.NDArray[np.float64]
+    """Sum of rewards of each episode."""
+    reports_success: bool = True
+    """Whether the environment reports success."""
 
     @property
     def successes(self) -> Demonstrations:
@@ -70,19 +60,56 @@ class Rollouts:
         return self.steps.take(np.flatnonzero(self.success).tolist())
 
 
-def make_monitor(policy: Policy, member: int = 0) -> Monitor:
-    """Return a monitor with the guide of one member of a policy, without calibration."""
-    if (guide := policy[member].guide) is None:
-        raise InvalidSettings(
-            f"this {type(policy.method).__name__} policy has no guide. Use a policy with a diffusion guide, from `fit` "
-            "or `Run.policy`: diffclone train DATA --method dbc --guide diffusion."
-        )
-    return Monitor(guide)
+@final
+@dataclass(frozen=True)
+class Rule:
+    """How scores become alarms."""
+
+    scores: ScoreChoice | None = None
+    """A score, or several that must agree; None for the default."""
+    threshold: Kind | None = None
+    """One threshold for all steps, or a band that varies with time; None: a band if there are enough episodes."""
+    window: int = DEFAULT_WINDOW
+    """Steps that a score is averaged over."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.window <= MOST_STEPS:
+            raise InvalidSettings(f"window must be from 1 to {MOST_STEPS:,} steps; it is {self.window}.")
+
+    def settings(self, *, with_training: bool) -> dict[str, PairScore[Any]]:
+        """Return the settings of the scores by name. Without training data the default is "guide"."""
+        chosen = (DEFAULT_SCORE if with_training else "guide") if self.scores is None else self.scores
+        listed = [chosen] if isinstance(chosen, str | PairScore) else list(chosen)
+        found: dict[str, PairScore[Any]] = {}
+        for score in listed:
+            settings = SCORES[score]() if isinstance(score, str) else score
+            name = score if isinstance(score, str) else SCORES.name_of(type(score))
+            if name in found:
+                raise InvalidSettings(f"the score {name!r} is listed twice.")
+            found[name] = settings
+        if not found:
+            raise InvalidSettings(f"name at least one score: {', '.join(SCORES)}.")
+        return found
+
+
+def make_context(policy: Policy, member: int) -> Context:
+    """Return what the scores of one member use of its policy."""
+    guide = policy[member].guide
+    return Context(policy.method, policy.window_normaliser, {} if guide is None else guide.parts, policy.net)
+
+
+def make_monitor(
+    policy: Policy, member: int = 0, scores: ScoreChoice | None = None, training: Demonstrations | None = None
+) -> Monitor:
+    """Return a monitor of one member of a policy, without calibration. Its scores are fitted to `training`."""
+    context, settings = make_context(policy, member), Rule(scores).settings(with_training=training is not None)
+    pairs = None if training is None else context.pairs(training)
+    return Monitor(context, [FittedScore.fit(name, score, context, pairs) for name, score in settings.items()])
 
 
 def collect_rollouts(
     policy: Policy,
-    task: str,
+    task: str | Task,
     *,
     episodes: int,
     starts: Starts = "validation",
@@ -100,9 +127,9 @@ def collect_rollouts(
     scores = evaluate(policy, task, episodes=episodes, starts=starts, progress=progress, on_step=record, **options)
     rows, obs, act = (np.concatenate(column) for column in zip(*recorded, strict=True))
     order = rows.argsort(kind="stable")
-    meta = {"task": task, "starts": starts, "options": dict(options)}
+    meta = {"task": scores.task, "starts": starts, "options": dict(options)}
     steps = Demonstrations.from_arrays(obs[order], act[order], episode_ends=np.cumsum(scores.length[0]), meta=meta)
-    return Rollouts(steps, scores.success[0])
+    return Rollouts(steps, scores.success[0], scores.returns[0], scores.reports_success)
 
 
 def calibrate(
@@ -111,30 +138,73 @@ def calibrate(
     alpha: float = 0.05,
     *,
     member: int = 0,
+    rule: Rule | None = None,
+    training: Demonstrations | None = None,
     source: Mapping[str, Any] | None = None,
 ) -> Policy:
     """Return the policy with a monitor that is calibrated on `episodes`.
 
     Args:
-        policy: a policy with a diffusion guide.
+        policy: a policy.
         episodes: demonstrations or successful rollouts. None of them may be in the training data.
         alpha: the share of good episodes that may raise an alarm.
-        member: the index of the member whose guide computes the scores.
+        member: the index of the member that is monitored.
+        rule: scores, kind of threshold and window. The default score is "logpzo", or "guide" without `training`.
+        training: the demonstrations that the policy was trained on. Most scores are fitted to them.
         source: stored with the thresholds; by default the fingerprint of the episodes.
     """
     if episodes.fingerprint == policy.data.get("fingerprint"):
         raise InvalidData("the policy was trained on these episodes. Calibrate on episodes that were held out.")
-    monitor = make_monitor(policy, member)
-    thresholds = {name: conformal_threshold(m, alpha) for name, m in monitor.episode_maxima(episodes).items()}
-    calibration = Calibration(
-        alpha=alpha,
-        episodes=episodes.num_episodes,
-        **thresholds,
+    if training is not None and (shared := episodes.find_shared_episodes(training)):
+        raise InvalidData(
+            f"{len(shared)} of {episodes.num_episodes} calibration episodes are also in the training data. Calibrate "
+            "on episodes that were held out."
+        )
+    rule = rule or Rule()
+    episodes_needed(alpha)  # refuses an alpha that is no probability before scores are fitted
+    monitor = make_monitor(policy, member, rule.scores, training)
+    calibration = find_thresholds(monitor, episodes, alpha, rule)
+    calibration = replace(
+        calibration,
         member=range(len(policy))[member],
-        guide=monitor.fingerprint,
         source=source or {"demonstrations": episodes.fingerprint, "steps": episodes.num_steps},
     )
     return replace(policy, calibrated_monitor=replace(monitor, calibration=calibration))
+
+
+def find_thresholds(monitor: Monitor, episodes: Demonstrations, alpha: float, rule: Rule) -> Calibration:
+    """Return the thresholds of a monitor for calibration episodes."""
+    count, several = episodes.num_episodes, len(monitor.scores) > 1
+    enough = count >= episodes_needed(alpha) + SHAPE_EPISODES
+    kind: Kind = rule.threshold or ("band" if enough else "constant")
+    shape, rest = list[int](), list(range(count))
+    if several or kind == "band":
+        shape, rest = split_shape(count, alpha)
+    values, units = monitor.values(*monitor.context.windows(episodes)), ()
+    if several:
+        names = [fitted.name for fitted in monitor.scores]
+        found = [np.concatenate([list(split_episodes(values[n], episodes))[k] for k in shape]) for n in names]
+        units = tuple((float(y.mean()), max(float(y.std()), 1e-12)) for y in found)
+        values["both"] = np.minimum.reduce([(values[n] - c) / u for n, (c, u) in zip(names, units, strict=True)])
+    single, thresholds = dict[str, float](), dict[str, Any]()
+    for part in monitor.parts:
+        plain = list(split_episodes(values[part], episodes))
+        mean = [moving_average(y, rule.window) for y in plain]
+        # A single score of single steps has no shape, so its threshold can use all episodes.
+        single[part] = calibrate_threshold([plain[k] for k in rest] if several else plain, alpha).q
+        thresholds[part] = calibrate_threshold([mean[k] for k in rest], alpha, kind, [mean[k] for k in shape])
+    return Calibration(
+        alpha=alpha,
+        episodes=len(rest),
+        single=single,
+        thresholds=thresholds,
+        fingerprint=monitor.fingerprint,
+        kind=kind,
+        window=rule.window,
+        shape_episodes=len(shape),
+        units=units,
+        precision=str(monitor.context.normaliser.obs_mean.dtype).removeprefix("torch."),
+    )
 
 
 def select_held_out(run: Run, demos: Demonstrations) -> Demonstrations:
@@ -155,7 +225,14 @@ def find_trained_episodes(run: Run, demos: Demonstrations) -> list[int] | None:
     return None if (known := run.episodes) is None else demos.find_shared_episodes(known.trained)
 
 
-def calibrate_on_demonstrations(run: Run, demos: Demonstrations, alpha: float, member: int) -> Policy:
+def calibrate_on_demonstrations(
+    run: Run,
+    demos: Demonstrations,
+    alpha: float,
+    member: int,
+    rule: Rule | None = None,
+    training: Demonstrations | None = None,
+) -> Policy:
     """Calibrate on demonstrations. Episodes of the run's training data are refused."""
     known, overlap = run.episodes, find_trained_episodes(run, demos)
     if known is not None and overlap:
@@ -168,38 +245,52 @@ def calibrate_on_demonstrations(run: Run, demos: Demonstrations, alpha: float, m
             f"{len(overlap)} of {demos.num_episodes} episodes are in the training data of {run.folder}, so the rate of "
             f"false alarms could exceed alpha. {way_out}"
         )
-    return calibrate(run.policy(), demos, alpha, member=member)
+    return calibrate(run.policy(), demos, alpha, member=member, rule=rule, training=training)
 
 
 def calibrate_on_rollouts(
     run: Run,
-    task: str,
+    task: Task,
     alpha: float,
     member: int,
+    rule: Rule | None = None,
+    training: Demonstrations | None = None,
     *,
     episodes: int = 100,
+    min_return: float | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     **options: Any,
 ) -> Policy:
-    """Calibrate on successful episodes of the policy from validation starts."""
-    if TASKS[task].metric != "success":
-        raise InvalidSettings(
-            f"{task} reports returns but no successes, so successful episodes cannot be selected. "
-            "Calibrate on demonstrations instead: --data FILE."
-        )
-    policy, needed = run.policy(), episodes_needed(alpha)
+    """Calibrate on good episodes of the policy from validation starts: successes, or returns of at least `min_return`.
+
+    The options are passed to the environments and stored with the thresholds.
+    """
+    no_success = InvalidSettings(
+        f"{task.name} reports returns but no successes, so successful episodes cannot be selected. Say which returns "
+        "are good, --min-return NUMBER, or calibrate on demonstrations: --data FILE."
+    )
+    if task.metric != "success" and task.gymnasium_id is not None and min_return is None:
+        raise no_success
+    policy, rule, needed = run.policy(), rule or Rule(), episodes_needed(alpha)
     if policy.chunks.has_memory:
         raise InvalidSettings(
             "rollouts contain the actions played, but the monitor of a policy with chunks or a history scores whole "
             "chunks. Calibrate on demonstrations instead: --data FILE."
         )
-    make_monitor(policy, member)  # raises an error before the episodes are run
+    context = make_context(policy, member)
+    for score in rule.settings(with_training=training is not None).values():
+        score.init(context, context.dims, Rng([0])["init"])  # raises an error before the episodes are run
     rollouts = collect_rollouts(policy[member], task, episodes=episodes, progress=progress, **options)
-    count = int(rollouts.success.sum())
-    if count < needed:
+    if min_return is None and not rollouts.reports_success:
+        raise no_success
+    good = rollouts.success if min_return is None else rollouts.returns >= min_return
+    if (count := int(good.sum())) < needed:
+        verb = "succeeded" if min_return is None else f"had a return of at least {min_return:g}"
         raise InvalidData(
-            f"{count} of {episodes} episodes succeeded; alpha {alpha:g} needs at least {needed}. "
+            f"{count} of {episodes} episodes {verb}; alpha {alpha:g} needs at least {needed}. "
             "Run more --episodes, or choose a larger --alpha."
         )
-    source = {"task": task, "starts": "validation", "options": dict(options), "played": episodes, "succeeded": count}
-    return calibrate(policy, rollouts.successes, alpha, member=member, source=source)
+    source: dict[str, Any] = {"task": task.name, "starts": "validation", "options": dict(options)}
+    source |= {"played": episodes, "succeeded": count} | ({} if min_return is None else {"min_return": min_return})
+    steps = rollouts.steps.take(np.flatnonzero(good).tolist())
+    return calibrate(policy, steps, alpha, member=member, rule=rule, training=training, source=source)

@@ -1,21 +1,18 @@
-"""Score at run time how far an observation and an action are from the demonstrations: the guide's denoising error.
+"""The monitor of a policy: scores of pairs at run time, compared with calibrated thresholds.
 
-x      = [s, a]                            D = D_s + D_a dimensions, normalised
-r_k    = ε_k − ε̂(x_{t_k}, t_k)             k = 1 … 2K: one t in each of K equal intervals, with ε and with −ε
-state  = mean over k of r_k², over the first D_s dimensions
-action = mean over k of r_k², over the last D_a
-both   = (D_s state + D_a action) / D      the guide's cost, with these draws
+    score = policy.monitor(obs, action)                        one step, or unrelated rows
+    watch = EpisodeMonitor(policy.calibrated_monitor)          then watch(obs, action) at each step of an episode
 
-The draws of (t, ε) come from a fixed seed, so the score of a pair is always the same. Calibration (calibration.py)
-finds the thresholds above which scores raise an alarm.
+The scores are in `monitors/`, one file each; `monitors/thresholds.py` has the equations of the thresholds.
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,214 +20,205 @@ import torch
 from torch import Tensor
 
 from diffclone.data import Demonstrations, Normaliser
-from diffclone.deploy.memory import Chunks
-from diffclone.errors import InvalidFile, InvalidSettings
+from diffclone.deploy.monitors import SCORES, GuideScore
+from diffclone.deploy.monitors.base import Context, FittedScore
+from diffclone.deploy.monitors.calibrated import AGAIN, Calibration
+from diffclone.deploy.monitors.results import Alarm, Numbers, Score
+from diffclone.deploy.monitors.thresholds import moving_average
+from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings
 from diffclone.files import read_json, read_tensors, write_json, write_tensors
-from diffclone.guides.diffusion import DiffusionGuide, join_pair, stratified
-from diffclone.model import Dims, Method, Model
-from diffclone.nn.diffusion import Diffusion
+from diffclone.model import Dims, Model
 from diffclone.rng import Rng
-from diffclone.training.guide import TrainedGuide, parts_from_tensors
-from diffclone.training.windows import gather_all
+from diffclone.settings import from_dict, to_dict
+from diffclone.training.guide import parts_from_tensors
 
-PARTS = ("state", "action", "both")
-"""The scores of a pair. Each has its own threshold."""
-NOISE_LEVELS = 32
-"""K."""
-SEED = 0
-"""Seed of the draws (t, ε)."""
-FORMAT = 1
+FORMAT = 2
 """Version of the two saved files."""
 CALIBRATION, WEIGHTS = "calibration.json", "monitor.safetensors"
-
-Numbers = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-
-
-@final
-@dataclass(frozen=True)
-class Calibration:
-    """Thresholds of a monitor, and the episodes they come from.
-
-    A new episode of the calibrated distribution exceeds each threshold with probability at most α. The probability that
-    it exceeds any of the three is larger. The calibration gives no bound on missed failures.
-    """
-
-    alpha: float
-    episodes: int
-    """n, the number of calibration episodes."""
-    state: float
-    action: float
-    both: float
-    member: int
-    """Index of the member whose guide computes the scores."""
-    guide: str
-    """Fingerprint of the guide's weights."""
-    source: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Origin of the calibration episodes."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content of calibration.json."""
-        return {"format": FORMAT, **asdict(self)}
-
-    @classmethod
-    def from_dict(cls, values: Any, *, where: str = "the calibration") -> "Calibration":
-        """Return the calibration of a dictionary made by `to_dict`."""
-        if not isinstance(values, dict) or values.get("format") != FORMAT:
-            found = values.get("format") if isinstance(values, dict) else None
-            raise InvalidFile(f"{where} has format {found}; this version of diffclone reads format {FORMAT}.")
-        types = {"alpha": float, "episodes": int, "member": int, "guide": str, "source": dict}
-        types |= dict.fromkeys(PARTS, float)
-        if wrong := [name for name, expected in types.items() if type(values.get(name)) is not expected]:
-            raise InvalidFile(
-                f"{where}: {', '.join(wrong)} missing or invalid. Calibrate again: diffclone calibrate RUN --again."
-            )
-        return cls(**{name: values[name] for name in types})
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Alarm:
-    """Whether each score exceeds its threshold. Arrays have the shape of the scores."""
-
-    state: Flags
-    """The state is out of distribution."""
-    action: Flags
-    """The action is unusual; in a familiar state, it is unusual for that state."""
-    both: Flags
-    """The pair is out of distribution."""
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Score:
-    """Denoising errors of pairs. Out-of-distribution pairs usually have larger errors than the demonstrations."""
-
-    state: Numbers
-    action: Numbers
-    both: Numbers
-    alarm: Alarm | None = None
-    """None if the monitor is not calibrated."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return values for JSON: numbers for one pair, lists for a batch, None instead of NaN."""
-        none: Any = None
-        scores: dict[str, Numbers] = {name: getattr(self, name) for name in PARTS}
-        values = {name: np.where(np.isfinite(v), v.astype(object), none).tolist() for name, v in scores.items()}
-        alarm = None if self.alarm is None else {name: getattr(self.alarm, name).tolist() for name in PARTS}
-        return {**values, "alarm": alarm}
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Monitor:
-    """Scores pairs in raw units by the diffusion guide of one member."""
+    """Scores pairs in raw units, by one score or by several that must agree."""
 
-    guide: TrainedGuide
+    context: Context
+    scores: Sequence[FittedScore]
     calibration: Calibration | None = None
-
-    def __post_init__(self) -> None:
-        """Check that the guide is a diffusion model of one member and that the calibration belongs to it."""
-        if not isinstance(guide := self.guide.guide, DiffusionGuide):
-            raise InvalidSettings(
-                f"a monitor needs a DiffusionGuide; this guide is {type(guide).__name__}. "
-                "Train a policy with one: diffclone train DATA --method dbc --guide diffusion."
-            )
-        if len(self.guide) != 1:
-            raise InvalidSettings(f"a monitor uses the guide of one member; this guide has {len(self.guide)}.")
-        if self.calibration is not None and self.calibration.guide != self.fingerprint:
-            raise InvalidFile(
-                f"the calibration belongs to guide {self.calibration.guide}, the weights are guide {self.fingerprint}. "
-                "Calibrate again: diffclone calibrate RUN --again."
-            )
-
-    @property
-    def weights(self) -> Diffusion:
-        """The weights of the guide."""
-        return cast(Diffusion, self.guide.weights)
-
-    @property
-    def chunks(self) -> Chunks:
-        """The windows of observations and chunks of actions that are scored, each in one row."""
-        method = self.guide.method
-        return method.chunks if isinstance(method, Method) else Chunks()
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of the weights."""
-        digest = hashlib.sha256()
-        for name, tensor in sorted(self.tensors().items()):
-            digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-            digest.update(tensor.detach().cpu().numpy().tobytes())
-        return digest.hexdigest()[:16]
+        return hash_tensors(self.tensors())
 
     @cached_property
-    def draws(self) -> tuple[Tensor, Tensor]:
-        """(t, ε): diffusion steps (2K) and noise (2K, D)."""
-        like, size = self.weights.beta, self.weights.denoiser.out.weight.shape[-1]
-        rng = Rng([SEED], dtype=like.dtype)["monitor"]
-        steps = cast(DiffusionGuide, self.guide.guide).steps
-        t, eps = stratified(rng["t"], NOISE_LEVELS, 0, steps)[0], rng["noise"].normal(NOISE_LEVELS, size)[0]
-        return torch.cat([t, t]).to(like.device), torch.cat([eps, -eps]).to(like)
-
-    @cached_property
-    def step_embedding(self) -> list[Tensor]:
-        """The denoiser's embedding of t, which is the same for every pair."""
-        with torch.no_grad():
-            return self.weights.denoiser.embed(self.draws[0][None])
+    def parts(self) -> tuple[str, ...]:
+        """The numbers that have thresholds: those of the score, or "both" alone if several must agree."""
+        return self.scores[0].settings.parts if len(self.scores) == 1 else ("both",)
 
     def score(self, obs: npt.ArrayLike, act: npt.ArrayLike) -> Score:
-        """Score one pair (size), (size) or a batch (batch, size), (batch, size), in raw units."""
-        with torch.no_grad():
-            scores = torch.cat([self.score_tensors(s, a) for s, a in self.guide.batches(obs, act)], -1)
-        state, action, both = (values.reshape(np.shape(obs)[:-1]) for values in scores.numpy())
-        return Score(state, action, both, self.compare(state, action, both))
+        """Score one pair (size), (size) or a batch (batch, size), (batch, size), in raw units.
 
-    def score_tensors(self, s: Tensor, a: Tensor) -> Tensor:
-        """Return the three scores of normalised pairs, (3, rows)."""
-        x, (t, eps) = join_pair(s, a)[0], self.draws
-        rows, draws, size = len(x), *eps.shape
-        x_t = self.weights.add_noise(x[:, None, :].expand(rows, draws, size), t, eps).reshape(1, rows * draws, size)
-        eps_hat = self.weights.denoiser.denoise(x_t, [e.repeat(1, rows, 1) for e in self.step_embedding])
-        squares = (eps - eps_hat.reshape(rows, draws, size)).square().double().mean(1).cpu()
-        d_s, d_a = s.shape[-1], a.shape[-1]
-        state, action = squares[:, :d_s].mean(-1), squares[:, d_s:].mean(-1)
-        return torch.stack([state, action, (d_s * state + d_a * action) / (d_s + d_a)])
-
-    def compare(self, state: Numbers, action: Numbers, both: Numbers) -> Alarm | None:
-        """Compare scores with the thresholds."""
-        if (q := self.calibration) is None:
-            return None
+        Alarms use the constant thresholds of single steps: rows need not belong to one episode. `EpisodeMonitor`
+        follows an episode with the calibrated window and band.
+        """
+        values, q = self.values(obs, act), self.calibration
+        if q is None:
+            return Score(values)
         # `~(score <= threshold)` instead of `score > threshold`: NaN scores raise an alarm.
-        return Alarm(*(np.asarray(~(v <= top)) for v, top in ((state, q.state), (action, q.action), (both, q.both))))
+        return Score(values, Alarm({name: np.asarray(~(values[name] <= q.single[name])) for name in self.parts}))
 
-    def episode_maxima(self, demos: Demonstrations) -> dict[str, Numbers]:
-        """Return the largest value of each score in each episode."""
-        scores = self.score(*gather_all(demos, self.chunks))
-        starts = demos.episode_ends - demos.lengths
-        return {name: np.maximum.reduceat(getattr(scores, name), starts) for name in PARTS}
+    def values(self, obs: npt.ArrayLike, act: npt.ArrayLike) -> dict[str, Numbers]:
+        """Return the scores of single steps by name."""
+        with torch.no_grad():
+            batches = [[f.score(self.context, s, a) for f in self.scores] for s, a in self.context.batches(obs, act)]
+        joined = [torch.cat(column, -1).cpu().numpy() for column in zip(*batches, strict=True)]
+        shape = np.shape(obs)[:-1]
+        if len(self.scores) == 1:
+            return {name: row.reshape(shape) for name, row in zip(self.parts, joined[0], strict=True)}
+        own = {
+            fitted.name: rows[fitted.settings.parts.index("both")].reshape(shape)
+            for fitted, rows in zip(self.scores, joined, strict=True)
+        }
+        return {"both": self.combine(list(own.values())), **own}
+
+    def combine(self, values: Sequence[Numbers]) -> Numbers:
+        """Return min over scores j of (y_j − c_j) / u_j: high only if all scores are."""
+        units = self.calibration.units if self.calibration is not None else [(0.0, 1.0)] * len(values)
+        # `minimum` keeps NaN.
+        return np.asarray(np.minimum.reduce([(y - c) / u for y, (c, u) in zip(values, units, strict=True)]))
+
+    def score_episodes(self, demos: Demonstrations) -> Score:
+        """Score all steps of whole episodes as `EpisodeMonitor` would, all at once."""
+        q = self.checked_calibration
+        values = {
+            name: np.concatenate([moving_average(y, q.window) for y in split_episodes(scores, demos)])
+            for name, scores in self.values(*self.context.windows(demos)).items()
+        }
+        step = np.concatenate([np.arange(n) for n in demos.lengths])
+        return Score(values, Alarm({name: q.thresholds[name].exceeded(values[name], step) for name in self.parts}))
+
+    @property
+    def checked_calibration(self) -> Calibration:
+        """The calibration, which must exist."""
+        if self.calibration is None:
+            raise InvalidSettings("this monitor is not calibrated. Calibrate it: diffclone calibrate RUN.")
+        return self.calibration
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the weights by name, as in the saved file."""
-        parts = self.guide.parts.items()
-        return {f"{part}.{name}": tensor for part, net in parts for name, tensor in net.state_dict().items()}
+        """Return the weights by name, as in the saved file: those of the policy that the scores use, and their own."""
+        keep_parts = any(fitted.settings.uses_parts for fitted in self.scores) or self.context.encodes
+        nets = {f"parts.{name}": net for name, net in self.context.parts.items() if keep_parts}
+        if self.context.net is not None and any(fitted.settings.uses_members for fitted in self.scores):
+            nets["net"] = self.context.net
+        nets |= {f"scores.{fitted.name}": fitted.weights for fitted in self.scores}
+        return {f"{prefix}.{key}": tensor for prefix, net in nets.items() for key, tensor in net.state_dict().items()}
 
     def save(self, folder: Path) -> None:
         """Write weights, then calibration, into a policy's folder."""
         if self.calibration is None:
             raise InvalidSettings("only a calibrated monitor can be saved. Calibrate it: diffclone calibrate RUN.")
         write_tensors(folder / WEIGHTS, self.tensors(), {"format": FORMAT})
-        write_json(folder / CALIBRATION, self.calibration.to_dict())
+        scores = {fitted.name: to_dict(fitted.settings) for fitted in self.scores}
+        calibration = replace(self.calibration, fingerprint=self.fingerprint)  # older versions named tensors otherwise
+        write_json(folder / CALIBRATION, {**calibration.to_dict(), "scores": scores})
 
     @classmethod
     def load(cls, folder: Path, method: Model[Any], normaliser: Normaliser) -> "Monitor":
-        """Load a monitor saved in a policy's folder."""
-        calibration = Calibration.from_dict(read_json(folder / CALIBRATION), where=str(folder / CALIBRATION))
-        tensors: dict[str, dict[str, Tensor]] = {}
-        for key, tensor in read_tensors(folder / WEIGHTS)[0].items():
+        """Load a monitor saved in a policy's folder, by this version or by an older one."""
+        path, source = folder / CALIBRATION, str(folder / WEIGHTS)
+        values = read_json(path)
+        calibration = Calibration.from_dict(values, where=str(path))
+        tensors = read_tensors(folder / WEIGHTS)[0]
+        if (found := hash_tensors(tensors)) != calibration.fingerprint:
+            raise InvalidFile(
+                f"the calibration belongs to weights {calibration.fingerprint}, {source} has weights {found}. {AGAIN}"
+            )
+        scores: Any = values.get("scores")
+        if values["format"] == 1:  # one score, and tensors without a prefix
+            scores, tensors = {"guide": to_dict(GuideScore())}, {f"parts.{key}": t for key, t in tensors.items()}
+            tensors |= {f"scores.guide.{key}": t for key, t in GuideScore().plain().state_dict().items()}
+        if not isinstance(scores, dict) or not scores or (calibration.units and len(calibration.units) != len(scores)):
+            raise InvalidFile(f"{path}: scores missing or invalid. {AGAIN}")
+        try:
+            settings = {name: from_dict(SCORES, value, f"scores.{name}") for name, value in scores.items()}
+        except DiffcloneError as error:
+            raise InvalidFile(f"{path}: {error}") from None
+        context = cls.load_context(method, normaliser, tensors, source)
+        fitted = [
+            FittedScore.load(name, score, context, below(tensors, f"scores.{name}."), source)
+            for name, score in settings.items()
+        ]
+        monitor = cls(context, fitted, calibration)
+        if not set(monitor.parts) <= {*calibration.single} & {*calibration.thresholds} or (
+            len(fitted) > 1 and not calibration.units
+        ):
+            raise InvalidFile(f"{path} lacks thresholds of {', '.join(monitor.parts)}. {AGAIN}")
+        return monitor
+
+    @staticmethod
+    def load_context(method: Model[Any], normaliser: Normaliser, tensors: Mapping[str, Tensor], source: str) -> Context:
+        """Return the weights of the policy that a saved monitor has."""
+        dims = Dims(len(normaliser.obs_mean), len(normaliser.act_mean), normaliser.box)
+        like, net = normaliser.obs_mean, None
+        nested: dict[str, dict[str, Tensor]] = {}
+        for key, tensor in below(tensors, "parts.").items():
             words = key.split(".")
             for k in range(1, len(words)):  # the name of a part may contain dots
-                tensors.setdefault(".".join(words[:k]), {})[".".join(words[k:])] = tensor
-        dims = Dims(len(normaliser.obs_mean), len(normaliser.act_mean), normaliser.box)
-        parts = parts_from_tensors(method, dims, tensors, str(folder / WEIGHTS))
-        return cls(TrainedGuide(method, normaliser, lambda: parts), calibration)
+                nested.setdefault(".".join(words[:k]), {})[".".join(words[k:])] = tensor
+        parts = parts_from_tensors(method, dims, nested, source) if nested else {}
+        if members := below(tensors, "net."):
+            net = method.init(dims, Rng([0], dtype=like.dtype)["init"])
+            for key, value in net.state_dict(keep_vars=True).items():
+                if key not in members or members[key].shape[1:] != value.shape[1:]:
+                    raise InvalidFile(f"{source}: net.{key} does not fit the settings of the policy.")
+                value.data = members[key].to(value.dtype)
+            if len({tensor.shape[0] for tensor in members.values()}) != 1:
+                raise InvalidFile(f"{source}: the tensors of net have different numbers of members.")
+        moved = {name: part.to(like.device, like.dtype) for name, part in parts.items()}
+        return Context(method, normaliser, moved, None if net is None else net.to(like.device))
+
+
+@final
+class EpisodeMonitor:
+    """Follows one episode, or several that run in step: call it once per step with the pair or the rows of pairs."""
+
+    def __init__(self, monitor: Monitor | None):
+        if monitor is None:
+            raise InvalidSettings("this policy has no calibrated monitor. Make one with: diffclone calibrate RUN.")
+        self.monitor, self.calibration = monitor, monitor.checked_calibration
+        self.recent: deque[dict[str, Numbers]] = deque(maxlen=self.calibration.window)
+        self.step = 0
+
+    def reset(self) -> None:
+        """Begin a new episode."""
+        self.recent.clear()
+        self.step = 0
+
+    def __call__(self, obs: npt.ArrayLike, act: npt.ArrayLike) -> Score:
+        """Return the scores of the last steps, averaged over the window, and the alarms of this step."""
+        self.recent.append(self.monitor.values(obs, act))
+        means = {name: np.asarray(np.mean([now[name] for now in self.recent], 0)) for name in self.recent[0]}
+        limits = self.calibration.thresholds
+        alarm = {name: limits[name].exceeded(means[name], self.step) for name in self.monitor.parts}
+        self.step += 1
+        return Score(means, Alarm(alarm))
+
+
+def split_episodes(values: Numbers, demos: Demonstrations) -> Iterator[Numbers]:
+    """Return the numbers of each episode, given one per step."""
+    return iter(np.split(values, demos.episode_ends[:-1]))
+
+
+def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with a prefix, without it."""
+    return {key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)}
+
+
+def hash_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """Return a short hash of names, shapes and numbers."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]

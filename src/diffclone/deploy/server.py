@@ -68,7 +68,7 @@ class Server:
         if len(policy) != 1:
             raise InvalidSettings(f"this policy has {len(policy)} members; serve one of them: Server(policy[0]).")
         if monitor is None and policy.calibrated_monitor is not None:
-            monitor = lambda obs, action: asdict(policy.monitor(obs, action))  # noqa: E731
+            monitor = lambda obs, action: policy.monitor(obs, action).arrays()  # noqa: E731
         self.policy, self.monitor, self.token, self.timeout = policy, monitor, token, timeout
         self.allow_hosts, self.allow_origins = allow_hosts, allow_origins
         Access(token, allow_hosts, allow_origins)  # raises errors now, not when the server starts
