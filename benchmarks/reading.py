@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ OBS, ACT, STEPS = 24, 8, 1000
 """Sizes of observations and actions, and steps of an episode."""
 
 READ = """
-import json, sys, time
+import json, os, sys, time
 from pathlib import Path
 from diffclone import Demonstrations
 
@@ -29,15 +29,20 @@ def memory(name):
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name)]
     return int(line.split()[1]) * 1024
 
-warm, large = sys.argv[1:]
-Demonstrations.load(warm).fingerprint
-before = memory("VmRSS")
-Path("/proc/self/clear_refs").write_text("5")  # resets the peak
-begun = time.perf_counter()
-demos = Demonstrations.load(large)
-demos.fingerprint
-seconds = time.perf_counter() - begun
-print(json.dumps({"bytes": memory("VmHWM") - before, "seconds": seconds, "fingerprint": demos.fingerprint}))
+for small, large in json.loads(sys.argv[1]):
+    if os.fork():  # a process each, because memory that one file has used would be free for the next
+        os.wait()
+        continue
+    Demonstrations.load(small).fingerprint
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+    begun = time.perf_counter()
+    demos = Demonstrations.load(large)
+    demos.fingerprint
+    seconds = time.perf_counter() - begun
+    found = {"bytes": memory("VmHWM") - before, "seconds": seconds, "fingerprint": demos.fingerprint}
+    print(json.dumps(found), flush=True)
+    os._exit(0)
 """
 
 
@@ -111,20 +116,26 @@ def make(megabytes: float) -> Demonstrations:
     return Demonstrations(obs, act, np.arange(STEPS, steps + 1, STEPS, dtype=np.int64))
 
 
-def measure(name: str, demos: Demonstrations) -> dict[str, float]:
-    """Return the peak memory above the baseline per byte of the file's arrays, and the seconds."""
-    pattern, write = FORMATS[name]
+def measure(names: Sequence[str], demos: Demonstrations) -> dict[str, dict[str, float]]:
+    """Return for each format the peak memory above the baseline per byte of the file's arrays, and the seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        small, large = (pattern.format(f"{folder}/{size}") for size in ("small", "large"))
-        write(demos.take([0]), small)
-        write(demos, large)
-        done = subprocess.run([sys.executable, "-c", READ, small, large], capture_output=True, text=True, check=False)
+        paths: list[list[str]] = []
+        for number, name in enumerate(names):
+            pattern, write = FORMATS[name]
+            paths.append([pattern.format(f"{folder}/{size}{number}") for size in ("small", "large")])
+            write(demos.take([0]), paths[-1][0])
+            write(demos, paths[-1][1])
+        command = [sys.executable, "-c", READ, json.dumps(paths)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
-    found = json.loads(done.stdout)
-    assert found["fingerprint"] == demos.fingerprint
-    stored = (demos.obs.nbytes + demos.act.nbytes) * (2 if "doubles" in name else 1)
-    return {"ratio": found["bytes"] / stored, "seconds": found["seconds"], "stored": stored}
+    results: dict[str, dict[str, float]] = {}
+    for name, line in zip(names, done.stdout.splitlines(), strict=True):
+        found = json.loads(line)
+        assert found["fingerprint"] == demos.fingerprint
+        stored = (demos.obs.nbytes + demos.act.nbytes) * (2 if "doubles" in name else 1)
+        results[name] = {"ratio": found["bytes"] / stored, "seconds": found["seconds"], "stored": stored}
+    return results
 
 
 def main() -> None:
@@ -134,7 +145,7 @@ def main() -> None:
     arguments = parser.parse_args()
     demos = make(arguments.megabytes)
     for name in arguments.formats:
-        found = measure(name, demos)
+        found = measure([name], demos)[name]
         print(f"{name:30} {found['stored'] / 1e6:6.0f} MB  {found['ratio']:.2f} × in memory  {found['seconds']:6.1f} s")
 
 

@@ -107,6 +107,7 @@ def minari_store(
     images: bool = False,
     discrete: bool = False,
     flat: bool = False,
+    storage: str = "hdf5",
 ) -> Path:
     """Write a dataset with Minari. The last observation of each episode belongs to no step and must not be read."""
     box = gym.spaces.Box
@@ -134,6 +135,7 @@ def minari_store(
         episodes,
         observation_space=parts["state"] if flat else gym.spaces.Dict(parts),
         action_space=gym.spaces.Discrete(3) if discrete else box(-2, 3, (2,), np.float32),
+        data_format=storage,
     )
     return folder / name
 

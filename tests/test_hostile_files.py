@@ -21,7 +21,21 @@ from diffclone import Demonstrations
 from diffclone.data.formats import describe
 from diffclone.data.formats.memory import ALWAYS_ALLOWED, MAXIMUM, RATIO, MemoryBudget
 from diffclone.errors import DiffcloneError, InvalidData
-from test_formats import ACT, ENDS, STATE, d4rl, h5py, lerobot, minari_store, pa, parquet, robomimic, zarr, zarr_buffer
+from test_formats import (
+    ACT,
+    ENDS,
+    LENGTHS,
+    STATE,
+    d4rl,
+    h5py,
+    lerobot,
+    minari_store,
+    pa,
+    parquet,
+    robomimic,
+    zarr,
+    zarr_buffer,
+)
 from test_robot_formats import extract_lerobot, extract_robomimic
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -87,6 +101,45 @@ def robomimic_file(path: Path) -> Path:
     return robomimic(path, state=STATE, goal=STATE[:, :2].astype(np.float64))
 
 
+def table_of_steps() -> Any:
+    rows = {"observation": pa.array(list(STATE)), "action": pa.array(list(ACT))}
+    return pa.table(rows | {"episode": pa.array(np.repeat(np.arange(3), LENGTHS))})
+
+
+def csv(path: Path) -> Path:
+    values = np.column_stack([STATE, ACT, np.repeat(np.arange(3), LENGTHS)])
+    np.savetxt(path, values, delimiter=",", header="obs_0,obs_1,obs_2,action_0,action_1,episode", comments="", fmt="%g")
+    return path
+
+
+def parquet_file(path: Path) -> Path:
+    parquet.write_table(table_of_steps(), path)
+    return path
+
+
+def hugging_face(path: Path) -> Path:
+    path.mkdir()
+    (path / "state.json").write_text("{}")
+    with pa.OSFile(str(path / "data-00000-of-00001.arrow"), "wb") as file:
+        table = table_of_steps()
+        with pa.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table)
+    return path
+
+
+def npz_folder(path: Path) -> Path:
+    path.mkdir()
+    for number, end in enumerate(ENDS):
+        start = end - LENGTHS[number]
+        np.savez_compressed(path / f"{number}.npz", obs=STATE[start:end], act=ACT[start:end])
+    return path
+
+
+def minari_arrow(path: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        return minari_store(path, patch, storage="arrow")
+
+
 FORMATS: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "npz": ("a.npz", npz),
     "pt": ("a.pt", pt),
@@ -99,6 +152,11 @@ FORMATS: dict[str, tuple[str, Callable[[Path], Path]]] = {
     "robomimic-own": ("a.hdf5", extract_robomimic),
     "zarr": ("a.zarr", zarr_folder),
     "zarr-zip": ("a.zarr.zip", zarr_zip),
+    "csv": ("a.csv", csv),
+    "parquet": ("a.parquet", parquet_file),
+    "hf": ("set", hugging_face),
+    "npz-folder": ("set", npz_folder),
+    "minari-arrow": ("store", minari_arrow),
 }
 
 

@@ -59,7 +59,7 @@ def read_lerobot(folder: Path, options: ReadOptions) -> Demonstrations:
     ours = folder / "meta" / "diffclone.json"
     meta = read_meta(ours) if ours.is_file() else _make_meta(folder, info, tasks)
     others = [key for key in {**dict.fromkeys(images), **frames.types} if key in images or _is_observation(key)]
-    return FileContents(
+    contents = FileContents(
         "LeRobot",
         {key: frames.column(key, order, count) for key in obs_keys},
         {key: frames.column(key, order, count) for key in act_keys},
@@ -67,7 +67,9 @@ def read_lerobot(folder: Path, options: ReadOptions) -> Demonstrations:
         meta,
         {key: _get_shape(features.get(key)) for key in others if key not in obs_keys},
         {name: len(np.unique(episode[chosen])) for name, chosen in subsets.items()} if len(subsets) > 1 else {},
-    ).to_demonstrations(folder, options)
+    )
+    del indices, episode, frame, order, subsets  # together they may be as large as the observations
+    return contents.to_demonstrations(folder, options)
 
 
 def _choose_observations(frames: Frames, images: Sequence[str], options: ReadOptions) -> list[str]:

@@ -16,7 +16,7 @@ from diffclone.data.formats.rows import Rows, slice_rows
 from diffclone.errors import InvalidData
 
 PARQUET_MAGIC = b"PAR1"
-BATCH = 65_536
+BATCH = 8192
 """Rows that are read at once."""
 BUFFER = 1 << 20
 """Bytes of a parquet file that are read at once."""
@@ -60,7 +60,7 @@ def parquet_columns(source: Path, files: Sequence[Path]) -> ArrowColumns:
     def batches(name: str) -> Iterator[Any]:
         for path in files:
             # Without a buffer the whole compressed column would be read at once.
-            with parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
+            with parquet.ParquetFile(path, buffer_size=BUFFER) as file:
                 for batch in file.iter_batches(BATCH, columns=[name], use_threads=False):
                     yield batch.column(name)
 
