@@ -68,7 +68,7 @@ def read_lerobot(folder: Path, options: ReadOptions) -> Demonstrations:
         {key: _get_shape(features.get(key)) for key in others if key not in obs_keys},
         {name: len(np.unique(episode[chosen])) for name, chosen in subsets.items()} if len(subsets) > 1 else {},
     )
-    del indices, episode, frame, order, subsets  # together they may be as large as the observations
+    del indices, episode, frame, order, sorted_episodes, subsets  # together they may be as large as the observations
     return contents.to_demonstrations(folder, options)
 
 
