@@ -5,7 +5,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-slow fuzz check format bench docs site clean
+# make external      create .venv-external for Meta-World and OGBench, which need MuJoCo 3.3.0
+# make test-lerobot  test the plug-in for LeRobot in .venv-lerobot (Python 3.12, gigabytes)
+EXTERNAL ?= .venv-external
+LEROBOT ?= .venv-lerobot
+
+.PHONY: demo test test-slow test-lerobot test-external external fuzz check format bench docs site clean
 
 demo: $(VENV)/.demo
 	$(BIN)/diffclone demo --out demo
@@ -42,6 +47,18 @@ $(VENV)/bin/pip:
 	@echo "setting up $(VENV) (a minute or two, once)"
 	$(PYTHON) -m venv $(VENV)
 
+external: $(EXTERNAL)/.external
+	$(EXTERNAL)/bin/diffclone tasks
+
+test-external: $(EXTERNAL)/.external
+	OMP_NUM_THREADS=1 $(EXTERNAL)/bin/python -m pytest tests/test_external.py
+
+$(EXTERNAL)/.external: pyproject.toml constraints-external.txt
+	$(PYTHON) -m venv $(EXTERNAL)
+	$(EXTERNAL)/bin/pip install --quiet --disable-pip-version-check -c constraints-external.txt \
+	  -e '.[external,render,report]' pytest jaxtyping beartype
+	@touch $@
+
 bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks.speed
 
@@ -55,4 +72,4 @@ site: $(VENV)/.dev
 	  reproduction.jsonl.gz paper_recipe.jsonl settings.jsonl study.jsonl.gz)
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(EXTERNAL) $(LEROBOT) build dist .pytest_cache .ruff_cache

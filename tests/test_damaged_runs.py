@@ -17,7 +17,7 @@ from diffclone.files import read_tensors, write_tensors
 from diffclone.fit import FitOptions
 from diffclone.training import Progress
 from diffclone.training.runs import train_run
-from diffclone.training.search import SearchOptions, open_search
+from diffclone.training.search_state import open_search
 
 SMALL = Training(updates=96, batch=8)
 METHOD = DBC(
@@ -164,11 +164,11 @@ def test_temporary_files_of_a_killed_process_do_not_block_a_folder(demos: Demons
 
 def test_temporary_files_do_not_block_the_folder_of_a_search(demos: Demonstrations, tmp_path: Path) -> None:
     (tmp_path / ".search.json.77").write_text("{")
-    assert "identity" in open_search(tmp_path, demos, SearchOptions())
+    assert "identity" in open_search(tmp_path, demos, 60.0, [0])
     (tmp_path / "search.json").unlink()
     (tmp_path / "mine.txt").write_text("")
     with pytest.raises(InvalidFile, match="holds no search"):
-        open_search(tmp_path, demos, SearchOptions())
+        open_search(tmp_path, demos, 60.0, [0])
 
 
 def test_a_folder_removed_during_training_is_one_clear_line(demos: Demonstrations, tmp_path: Path) -> None:
