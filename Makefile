@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 # make test-lerobot  test the plug-in for LeRobot in .venv-lerobot (Python 3.12, gigabytes)
 EXTERNAL ?= .venv-external
 LEROBOT ?= .venv-lerobot
+PYTHON312 ?= python3.12
+PLUGIN := plugins/lerobot_policy_diffclone
 
 .PHONY: demo test test-slow test-lerobot test-external external fuzz check format bench docs site clean
 
@@ -57,6 +59,14 @@ $(EXTERNAL)/.external: pyproject.toml constraints-external.txt
 	$(PYTHON) -m venv $(EXTERNAL)
 	$(EXTERNAL)/bin/pip install --quiet --disable-pip-version-check -c constraints-external.txt \
 	  -e '.[external,render,report]' pytest jaxtyping beartype
+	@touch $@
+
+test-lerobot: $(LEROBOT)/.lerobot
+	cd $(PLUGIN) && OMP_NUM_THREADS=1 $(abspath $(LEROBOT))/bin/python -m pytest
+
+$(LEROBOT)/.lerobot: pyproject.toml $(PLUGIN)/pyproject.toml $(PLUGIN)/constraints.txt
+	test -x $(LEROBOT)/bin/pip || $(PYTHON312) -m venv $(LEROBOT)
+	$(LEROBOT)/bin/pip install --quiet --disable-pip-version-check -c $(PLUGIN)/constraints.txt -e . -e '$(PLUGIN)[test]'
 	@touch $@
 
 bench: $(VENV)/.test
