@@ -60,7 +60,7 @@ def parquet_columns(source: Path, files: Sequence[Path]) -> ArrowColumns:
     def batches(name: str) -> Iterator[Any]:
         for path in files:
             # Without a buffer the whole compressed column would be read at once.
-            with parquet.ParquetFile(path, buffer_size=BUFFER) as file:
+            with parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
                 for batch in file.iter_batches(BATCH, columns=[name], use_threads=False):
                     yield batch.column(name)
 
