@@ -41,12 +41,14 @@ class Processes:
 
     def call(self, name: str, rows: Rows, *values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], ...]:
         """Call a method with rows and arrays of one entry per row; it returns arrays of one entry per row."""
-        if not self._pipes:
+        if not self._pipes or not len(rows):
             return getattr(self.served, name)(rows, *values)
         shares = [np.flatnonzero(rows % len(self._pipes) == k) for k in range(len(self._pipes))]
-        for pipe, share in zip(self._pipes, shares, strict=True):
+        # A process without rows is not called: an array of no entries has no shape of an entry.
+        busy = [(pipe, share) for pipe, share in zip(self._pipes, shares, strict=True) if len(share)]
+        for pipe, share in busy:
             pipe.send((name, rows[share], *(value[share] for value in values)))
-        results = [pipe.recv() for pipe in self._pipes]
+        results = [pipe.recv() for pipe, _ in busy]
         for result in results:
             if isinstance(result, Exception):
                 raise result
