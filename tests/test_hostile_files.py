@@ -296,11 +296,11 @@ def test_npz_headers_with_wrong_shapes(tmp_path: Path, shape: tuple[int, ...]) -
 
 
 @pytest.mark.parametrize(
-    ("name", "inner"), [("a.npz", "obs.npy"), ("a.pt", "archive/data.pkl"), ("a.zarr.zip", "data/state/.zarray")]
+    ("name", "inner"), [("a.npz", "obs.npy"), ("a.pt", "archive/data.pkl"), ("a.zarr.zip", "meta/episode_ends/.zarray")]
 )
 def test_zip_bombs(tmp_path: Path, name: str, inner: str) -> None:
     with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as file:
-        buffer = ("data/action/.zarray", "meta/episode_ends/.zarray")
+        buffer = ("data/action/.zarray", "data/state/.zarray")
         for other in buffer if "zarr" in name else ("act.npy", "episode_ends.npy"):
             file.writestr(other, npy_declaring((1, 1), bytes(4)))
         with file.open(inner, "w") as entry:  # 320 MiB of zeros in about 300 KiB
