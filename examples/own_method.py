@@ -31,7 +31,7 @@ class Huber(Method[PolicyNet]):
 
     def loss(self, weights: PolicyNet, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """Return one number per member: the mean over the batch and the dimensions of the action."""
-        act = weights(batch.obs)
+        act = batch.mask(weights(batch.obs))  # no loss where a chunk of actions is longer than its episode
         return Losses(smooth_l1_loss(act, batch.act.expand_as(act), reduction="none").mean((-2, -1)))
 
     def act(self, weights: PolicyNet, obs: Obs, rng: Rng) -> Act:

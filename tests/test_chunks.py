@@ -349,6 +349,8 @@ def test_a_policy_with_chunks_is_the_same_after_saving(guided: Policy, tmp_path:
     guided.save(tmp_path / "policy")
     loaded = Policy.load(tmp_path / "policy")
     assert loaded.chunks == Chunks(4, 2, 3)
+    assert repr(loaded) == "Policy(DBC, 2 members, obs 1, act 1, history 3, plays 2 of 4)"
+    assert "act = policy[0].session()" in (tmp_path / "policy" / "README.md").read_text(encoding="utf-8")
     assert (loaded.dims.obs, loaded.dims.act) == (1, 1)
     for member in range(2):
         first, second = guided[member].session(), loaded[member].session()

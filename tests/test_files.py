@@ -187,3 +187,22 @@ def test_compressed_lines_are_read_and_a_broken_file_is_refused(tmp_path: Path) 
     path.write_bytes(b'{"a": 1}\n')
     with pytest.raises(InvalidFile, match="not a gzip file"):
         read_lines(path)
+
+
+@pytest.mark.parametrize(("field", "value"), [("kind", 3), ("settings", []), ("members", None), ("seconds", "1")])
+def test_records_with_values_of_other_types_are_refused(tmp_path: Path, field: str, value: object) -> None:
+    path = tmp_path / "records.jsonl"
+    good = {
+        "kind": "training",
+        "settings": {},
+        "members": [],
+        "data": {},
+        "results": {},
+        "device": "cpu",
+        "seconds": 1.0,
+    }
+    path.write_text(json.dumps(good) + "\n")
+    assert len(Record.read_all(path)) == 1
+    path.write_text(json.dumps(good | {field: value}) + "\n")
+    with pytest.raises(InvalidFile, match=f"not a file of Records .{field} is"):
+        Record.read_all(path)

@@ -71,8 +71,9 @@ def test_from_a_file_to_a_server(diffclone: Command, demos: Path, monkeypatch: p
     calibration = hint(diffclone(*rendering))
     assert calibration == ["calibrate", str(run)]  # on its 20 held-out episodes
     monkeypatch.setattr("diffclone.cli.hints.ENOUGH", 21)
-    few = next_after_rendering(Run(run), Run(run).policy(), Place("Pendulum-v1", {}))
-    assert few.endswith(" --env Pendulum-v1")
+    for place, words in (("Pendulum-v1", ["export"]), ("maze", ["calibrate", "--env", "maze"])):
+        few = next_after_rendering(Run(run), Run(run).policy(), Place(place, {}))
+        assert few == next_command(words[0], run, *words[1:])
     assert (run / "episode.gif").exists()
     serving = hint(diffclone("export", run, "--to", "numpy"))
     assert serving == ["serve", str(run)]

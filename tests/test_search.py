@@ -67,6 +67,14 @@ def test_the_rule_uses_the_longest_horizon_at_which_the_dynamics_can_be_trusted(
     assert "after 20 steps" in describe_choice(pair(1.5)[1], pair(1.5))
 
 
+def test_a_choice_that_is_not_the_best_says_why() -> None:
+    candidates = [Candidate("bc", {}, updates, {"error_absolute": 1 / updates}) for updates in (100, 200)]
+    assert "lowest error_absolute of 2 candidates (0.005)" in describe_choice(candidates[1], candidates)
+    late = describe_choice(candidates[0], candidates)
+    assert "fits into the time left (0.010)" in late
+    assert "BC with 200 updates had 0.005: a larger --budget would train that" in late
+
+
 def test_candidates_are_means_over_seeds() -> None:
     members = [{"seed": s, "coefficient": c} for c in (0.0, 1.0) for s in (0, 1)]
     metrics = {"error_absolute": [1.0, 3.0, 5.0, 7.0], "cost": [None, 1.0, 2.0, 4.0]}

@@ -307,3 +307,8 @@ def test_in_and_get_work_for_a_missing_name() -> None:
     colours = Registry("colour", {"red": 1})
     assert "blue" not in colours
     assert colours.get("blue") is None
+
+
+def test_long_values_that_differ_are_shortened() -> None:
+    (line,) = differences({"a": "x" * 1000}, {"a": 1})
+    assert line == f"a: {'x' * 99}… != 1"

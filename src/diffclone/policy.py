@@ -289,4 +289,6 @@ class Policy:
 
     def __repr__(self) -> str:
         members = f"{len(self)} member{'s' * (len(self) != 1)}"
-        return f"Policy({type(self.method).__name__}, {members}, obs {self.dims.obs}, act {self.dims.act})"
+        name, sizes, chunks = type(self.method).__name__, f"obs {self.dims.obs}, act {self.dims.act}", self.chunks
+        memory = f", history {chunks.history}, plays {chunks.execute} of {chunks.horizon}" if chunks.has_memory else ""
+        return f"Policy({name}, {members}, {sizes}{memory})"

@@ -63,7 +63,27 @@ class Record:
     @classmethod
     def read_all(cls, path: Path) -> list["Record"]:
         """Read all Records of a file."""
+        lines = read_lines(path)
+        for line in lines:
+            for name, kind in TYPES.items():
+                if name in line and not isinstance(line[name], kind):
+                    raise InvalidFile(f"{path} is not a file of Records ({name} is {str(line[name])[:80]!r}).")
         try:
-            return [cls(**line) for line in read_lines(path)]
+            return [cls(**line) for line in lines]
         except TypeError as error:
             raise InvalidFile(f"{path} is not a file of Records ({error}).") from None
+
+
+TYPES = {
+    "kind": str,
+    "settings": dict,
+    "members": list,
+    "data": dict,
+    "results": dict,
+    "device": str,
+    "seconds": (int, float),
+    "quick": bool,
+    "versions": dict,
+    "when": str,
+}
+"""Types of a Record's fields in a file."""

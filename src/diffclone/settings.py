@@ -33,8 +33,17 @@ def _is_absent(value: Any, field: "dataclasses.Field[Any]") -> bool:
     )
 
 
-LARGEST = {"width": 2**16, "depth": 1000, "latent": 2**16, "steps": 100_000, "draws": 10_000, "calls": 100_000}
-LARGEST |= {"horizon": 1000, "history": 1000, "modes": 10_000}
+LARGEST = {
+    "width": 2**16,
+    "depth": 1000,
+    "latent": 2**16,
+    "steps": 100_000,
+    "draws": 10_000,
+    "calls": 100_000,
+    "horizon": 1000,
+    "history": 1000,
+    "modes": 10_000,
+}
 """The largest values of fields that give sizes. Anything larger is an error, and could fill the memory of a machine."""
 
 
@@ -68,6 +77,8 @@ def set_values(settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[s
     return changed
 
 
+LONGEST_VALUE = 100
+"""Characters of a value in a message about two values that differ."""
 SYMBOLS = {
     "training.lr": "lr",
     "training.weight_decay": "weight decay",
@@ -99,7 +110,12 @@ def differences(a: Any, b: Any, path: str = "") -> list[str]:
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         keys = [*a, *(key for key in b if key not in a)]
         return [d for k in keys for d in differences(a.get(k), b.get(k), _join(path, k))]
-    return [] if a == b else [f"{path}: {a} != {b}"]
+    return [] if a == b else [f"{path}: {_shorten(a)} != {_shorten(b)}"]
+
+
+def _shorten(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 1]}…"
 
 
 def _find_registry(cls: type[Any]) -> Registry[Any] | None:

@@ -25,7 +25,10 @@ GROUPS = {
     "output": "out json tensorboard wandb page to again videos",
 }
 """The options of each group; others are in "options", settings of a method in "method" or "schedule"."""
-MAIN_SETTINGS = ("training.updates", "training.lr", "coefficient", "network.width", "guide.training.updates")
+MAIN_SETTINGS = (
+    *("training.updates", "training.lr", "coefficient", "network.width", "guide.training.updates"),
+    *("horizon", "execute", "history"),
+)
 """Settings of methods that the short page has."""
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from diffclone.cli.sources import Place, PolicySource
 from diffclone.policy import Policy
+from diffclone.tasks import TASKS
 from diffclone.training.runs import Run
 
 ENOUGH = 19
@@ -18,12 +19,14 @@ def next_command(command: str, *arguments: str | Path, about: str = "") -> str:
 
 
 def next_after_rendering(run: Run, policy: Policy, place: Place) -> str:
-    """Return the command that calibrates a monitor, for a policy with a guide and no monitor; else the export."""
-    if policy.guide is None or policy.calibrated_monitor is not None:
-        return next_command("export", run.folder)
-    known = run.episodes
-    held_out = known is not None and known.source is not None and len(known.held_out) >= ENOUGH
-    return next_command("calibrate", run.folder, *(() if held_out else ("--env", place.name)))
+    """Return the command that calibrates a monitor, where that needs no further choice; else the export."""
+    if policy.guide is not None and policy.calibrated_monitor is None:
+        known = run.episodes
+        if known is not None and known.source is not None and len(known.held_out) >= ENOUGH:
+            return next_command("calibrate", run.folder)
+        if place.name in TASKS and TASKS[place.name].metric == "success":  # it calibrates on successful episodes
+            return next_command("calibrate", run.folder, "--env", place.name)
+    return next_command("export", run.folder)
 
 
 def next_evaluation(folder: Path, policy: Policy) -> str:

@@ -35,6 +35,9 @@ def model_card(
     bounds = config.get("action_bounds")
     clipping = "no bounds" if bounds is None else f"clipped to {bounds[0]} … {bounds[1]}"
     members = config["members"]
+    usage = ["action = policy[0](observation)"]
+    if {"horizon", "history"} & set(config["method"]):  # settings without effect are not written
+        usage = ["act = policy[0].session()", "action = act(observation)  # act.reset() begins an episode"]
     metadata = hub_metadata(config, evaluations, repo=repo, license=license, datasets=datasets)
     lines = [
         "---",
@@ -55,7 +58,7 @@ def model_card(
         "import diffclone",
         "",
         f'policy = diffclone.Policy.from_pretrained("{repo or "this folder"}")',
-        "action = policy[0](observation)",
+        *usage,
         "```",
         "",
         "## Evaluation",

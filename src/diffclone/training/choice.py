@@ -120,8 +120,11 @@ def choose(candidates: Sequence[Candidate], metrics: Sequence[str] = ()) -> int:
 def describe_choice(choice: Candidate, candidates: Sequence[Candidate]) -> str:
     """Return the choice and its reason in one line."""
     parts = [f"{choice.method.upper()} with {describe_values(choice.fields)}, {choice.updates:,} updates"]
-    metric = rule_metric(candidates)
+    metric, best = rule_metric(candidates), candidates[choose(candidates)]
     reason = f"lowest {metric} of {len(candidates)} candidates ({choice.metrics[metric]:.3f})"
+    late = best.metrics[metric] < choice.metrics[metric]
+    if late:
+        reason = f"lowest {metric} for which a final training fits into the time left ({choice.metrics[metric]:.3f})"
     if metric != ERROR:
         k = metric.rpartition("_")[2]
         reason += f", the distance from held-out demonstrations after {k} steps in learned dynamics"
@@ -129,6 +132,9 @@ def describe_choice(choice: Candidate, candidates: Sequence[Candidate]) -> str:
     elif np.isfinite(column(candidates, "model_5")).any():
         reason += ", the error of held-out actions, because the learned dynamics are not accurate enough"
     parts.append(reason)
+    if late:
+        better = f"{best.method.upper()} with {best.updates:,} updates had {best.metrics[metric]:.3f}"
+        parts.append(f"{better}: a larger --budget would train that")
     if choice.updates == max(c.updates for c in candidates):
         parts.append("the longest training tried: a larger --budget may find a better one")
     return "; ".join(parts)

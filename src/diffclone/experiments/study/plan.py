@@ -50,7 +50,12 @@ SETTINGS = (
 )
 CONTROL_SETTINGS = ("fetch-pick-27", "fetch-pick-10", "ant-reach-20", "hand-rotate-8")
 """Settings in which the expert is well above BC."""
-ROUNDS = (("bc", "dbc-paper"), ("dbc-ours",), ("diffusion-policy", "ibc"))
+ROUNDS = (
+    ("bc", "dbc-paper"),
+    ("dbc-ours",),
+    ("diffusion-policy", "ibc"),
+    ("mip", "shortcut", "flow-matching", "bc-gmm"),
+)
 """Methods in the order of their importance: a round is done on all settings before the next one begins."""
 HELD_OUT_EVERY = 6
 """Tuning holds out every sixth episode, if there are at least five."""
