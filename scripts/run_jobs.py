@@ -67,6 +67,8 @@ def read_jobs(path: Path) -> list[Job]:
 def run_jobs(jobs: Sequence[Job], slots: dict[str, int], folder: Path, seconds: float = float("inf")) -> list[str]:
     """Run all jobs that are not done, and return the names of those that failed, were interrupted or never started."""
     folder.mkdir(parents=True, exist_ok=True)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; the jobs would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     begun, running, failed = time.monotonic(), dict[str, subprocess.Popen[bytes]](), set[str]()
     slot_of = {job.name: job.slot for job in jobs}
 

@@ -150,7 +150,7 @@ def test_a_preset_with_another_guide_is_named(monkeypatch: pytest.MonkeyPatch) -
     [
         (("maze", "--out", "a.txt"), r"saved as \.npz; a\.txt ends in \.txt"),
         (("maze", "--out", "old.npz"), r"old\.npz exists already and is not overwritten"),
-        (("mase", "--out", "a.npz"), "unknown task 'mase'; did you mean 'maze'"),
+        (("mase", "--out", "a.npz"), "no file and no task is named 'mase'; did you mean the task 'maze'"),
         (("maze", "--out", "a.npz", "--ratio", "0"), "ratio must be finite and above 0; it is 0"),
         (("maze", "--out", "a.npz", "--ratio", "1e-9"), "at least one pair must be generated; 0 were requested"),
         (("maze", "--out", "a.npz", "--preset", "dmo"), "unknown preset 'maze/dbc/dmo'; did you mean 'maze/dbc/demo'"),

@@ -288,7 +288,7 @@ def test_train_on_a_file_and_evaluate_in_an_environment(diffclone: Command, tmp_
     lines = (tmp_path / "run" / "metrics.jsonl").read_text()
     assert "held_out/L_BC" in lines  # a tenth of ten episodes
     refused = diffclone("evaluate", tmp_path / "run")
-    assert (refused.code, "--task NAME, or --env ID" in refused.err) == (2, True)
+    assert (refused.code, "--env" in refused.err) == (2, True)
     evaluated = diffclone("evaluate", tmp_path / "run", "--env", "Pendulum-v1", "--episodes", "1")
     assert evaluated.code == 0
     assert "return" in evaluated.out

@@ -299,6 +299,7 @@ def test_naming_a_method_or_a_setting_does_not_search(
 
     monkeypatch.setattr("diffclone.cli.train.train_run", stop)
     monkeypatch.setattr("diffclone.cli.train.run_search", fail)
+    monkeypatch.setattr("diffclone.cli.train.estimate_seconds", lambda *given: {})
     assert diffclone("train", tmp_path / "mine.npz", *flags, "--out", tmp_path / "run").code == 2
     assert diffclone("train", tmp_path / "mine.npz", "--coefficient", "auto", "--out", tmp_path / "run").code == 2
     assert len(trained) == 2

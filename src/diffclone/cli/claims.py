@@ -43,12 +43,18 @@ def claims_study(only: str, seeds: int | None, files: Mapping[str, str], *, quic
     return StudyOptions(("tuning",), settings, methods, seeds, quick, files)
 
 
+SHOWN = ("claim", "tested on", "difference (95 %)", "verdict")
+"""The columns that fit 80 characters; `--json` and the report have all."""
+
+
 def print_claims(table: ClaimsTable, *, json: bool) -> None:
     """Print the claims with their verdicts."""
     if json:
         print_json(asdict(table))
         return
     mark = " (quick: no verdicts)" if table.quick else ""
-    print_table(f"Claims of the paper{mark}", list(HEADS), text_rows(table.rows))
+    columns = [HEADS.index(name) for name in SHOWN]
+    rows = [[row[k] for k in columns] for row in text_rows(table.rows)]
+    print_table(f"Claims of the paper{mark}", list(SHOWN), rows)
     print_message(count_verdicts(table))
     print_message(table.rule)

@@ -143,11 +143,11 @@ def load_setting(name: str) -> tuple[str, Demonstrations]:
 def unknown_data(data: str) -> UnknownName | InvalidFile:
     """Return the error for demonstrations that are neither a file nor bundled."""
     path = Path(data)
-    if hint := nearest_path(path):
+    hint, near = nearest_path(path), nearest(data, (*TASKS, *TASK_SETTINGS))
+    if hint and not (near and similarity(data, near) > max(similarity(data, hint), similarity(data, Path(hint).stem))):
         return InvalidFile(f"no such file: {data}; did you mean {hint}?")
     if path.suffix or path.name != data:
         return InvalidFile(f"no such file: {data}.")
-    near = nearest(data, (*TASKS, *TASK_SETTINGS))
     hint = f"; did you mean the task {near!r}?" if near else "."
     return UnknownName(f"no file and no task is named {data!r}{hint} Tasks: {', '.join(sorted(TASKS))}.")
 
@@ -167,6 +167,11 @@ def nearest_path(path: Path) -> str | None:
     by_name = {Path(name).stem: name for name in names} | {name: name for name in names}
     near = nearest(path.name, by_name)
     return None if near is None else str(path.with_name(by_name[near]))
+
+
+def similarity(a: str, b: str) -> float:
+    """Return how similar two names are, from 0 to 1."""
+    return difflib.SequenceMatcher(None, a, b).ratio()
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
