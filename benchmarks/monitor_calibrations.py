@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import numpy.typing as npt
 import tyro
 
 from diffclone.cli.console import print_table
-from diffclone.deploy.monitors.thresholds import calibrate_threshold, moving_average, split_shape
+from diffclone.deploy.monitors.thresholds import agree, calibrate_threshold, find_unit, moving_average, split_shape
 from diffclone.records import Record
 
 Numbers = npt.NDArray[np.float64]
@@ -60,22 +60,14 @@ def drifts(rng: np.random.Generator, count: int) -> list[Numbers]:
 PROCESSES: dict[str, Draw] = {"heavy walks": heavy_walks, "peaks": peaks, "drifts": drifts}
 
 
-def agree(first: Sequence[Numbers], second: Sequence[Numbers], shape: Sequence[int]) -> list[Numbers]:
-    """Return the smaller of two scores in units of the shape episodes."""
-    scaled: list[list[Numbers]] = []
-    for episodes in (first, second):
-        known = np.concatenate([episodes[k] for k in shape])
-        scaled.append([(y - known.mean()) / known.std() for y in episodes])
-    return [np.minimum(a, b) for a, b in zip(*scaled, strict=True)]
-
-
 def false_alarm_rate(y: list[Numbers], second: list[Numbers], rule: str, alpha: float, count: int) -> float:
     """Calibrate on the first `count` episodes; return the share of the others with an alarm."""
     shape, rest = list[int](), list(range(count))
     if "both" in rule or "band" in rule:
         shape, rest = split_shape(count, alpha)
     if "both" in rule:
-        y = agree(y, second, shape)
+        units = [find_unit([episodes[k] for k in shape]) for episodes in (y, second)]
+        y = [agree(pair, units) for pair in zip(y, second, strict=True)]
     y = [moving_average(scores, WINDOW if "window" in rule else 1) for scores in y]
     kind = "band" if "band" in rule else "constant"
     threshold = calibrate_threshold([y[k] for k in rest], alpha, kind, [y[k] for k in shape])

@@ -43,7 +43,15 @@ from diffclone.deploy.monitors import (
     PairScore,
     RNDScore,
 )
-from diffclone.deploy.monitors.thresholds import Kind, calibrate_threshold, moving_average
+from diffclone.deploy.monitors.thresholds import (
+    SHAPE_EPISODES,
+    SHAPE_SHARE,
+    Kind,
+    agree,
+    calibrate_threshold,
+    find_unit,
+    moving_average,
+)
 from diffclone.errors import InvalidSettings
 from diffclone.policy import Policy
 from diffclone.records import Record
@@ -75,8 +83,6 @@ METRICS = ("auroc", "balanced", "false_alarms", "detected", "time")
 ALPHA = 0.1
 LEAST_SUCCESSES, LEAST_FAILURES = 30, 8
 """A level with fewer of them is left out."""
-SHAPE_SHARE = 1 / 3
-"""Share of the calibration episodes that give the shape of a band or the units of two scores."""
 TIMED_ROWS = 2048
 
 
@@ -93,11 +99,8 @@ def auroc(failures: Numbers, successes: Numbers) -> float:
 
 def combine(scores: Sequence[list[Numbers]], shape: Sequence[int]) -> list[Numbers]:
     """Return the smallest of several scores in units of the shape episodes."""
-    scaled: list[list[Numbers]] = []
-    for episodes in scores:
-        known = np.concatenate([episodes[k] for k in shape])
-        scaled.append([(y - known.mean()) / max(known.std(), 1e-12) for y in episodes])
-    return [np.minimum.reduce(columns) for columns in zip(*scaled, strict=True)]
+    units = [find_unit([episodes[k] for k in shape]) for episodes in scores]
+    return [agree(columns, units) for columns in zip(*scores, strict=True)]
 
 
 def detect(
@@ -142,7 +145,7 @@ class Split:
         """Draw half of the successes."""
         order = np.random.default_rng(seed).permutation(np.flatnonzero(success)).tolist()
         half = order[: len(order) // 2]
-        cut = max(5, round(SHAPE_SHARE * len(half)))
+        cut = max(SHAPE_EPISODES, round(SHAPE_SHARE * len(half)))
         return cls(half[:cut], half[cut:])
 
 

@@ -75,6 +75,15 @@ def test_differences_are_paired_and_corrected() -> None:
     assert np.allclose(first.interval, (100 * low, 100 * high), atol=6)
 
 
+def test_constant_differences_of_single_seeds_are_tested_over_the_starts() -> None:
+    always, never = np.ones((1, 10), dtype=np.bool_), np.zeros((1, 10), dtype=np.bool_)
+    for seeds in ([0], [1]):
+        better, equal = compare_runs(
+            [compared("a", never, [0]), compared("b", always, seeds), compared("c", never, seeds)]
+        )
+        assert (better.p, equal.p) == (2.0**-9, 1.0)
+
+
 def test_seeds_are_matched_by_their_number_not_by_their_order() -> None:
     returns = RNG.normal(size=(3, 20))
     runs = [compared("a", returns, (0, 1, 2)), compared("b", 1 + returns[[2, 0, 1]], (2, 0, 1))]

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Encoder, EnergyGuide, Network, Normaliser, Training
+from diffclone import (
+    BC,
+    BCGMM,
+    DBC,
+    Demonstrations,
+    DiffusionGuide,
+    Encoder,
+    EnergyGuide,
+    Network,
+    Normaliser,
+    Training,
+)
 from diffclone.deploy.calibration import Rule, find_thresholds
 from diffclone.deploy.monitor import CALIBRATION, WEIGHTS, EpisodeMonitor, Monitor
 from diffclone.deploy.monitors import (
@@ -179,6 +191,17 @@ def test_disagreement_is_the_spread_of_the_members() -> None:
         FittedScore.fit("disagreement", DisagreementScore(), one, None)
 
 
+def test_disagreement_of_members_that_sample_does_not_depend_on_the_row() -> None:
+    method = BCGMM(network=Network(width=8, depth=1), low_noise=False)
+    net = method.init(Dims(OBS, ACT), Rng([0, 1, 2])["init"])
+    context = Context(method, NORMALISER, {}, net)
+    monitor = Monitor(context, [FittedScore.fit("disagreement", DisagreementScore(), context, None)])
+    together = monitor.values(DEMOS.obs, DEMOS.act)["both"]
+    for k in (0, 7, 59):
+        assert monitor.values(DEMOS.obs[k], DEMOS.act[k])["both"] == together[k]
+    assert len(np.unique(together)) == len(together)
+
+
 def test_a_latent_is_found_by_euler_steps() -> None:
     # With v = x₀ constant, every number of steps leads to z = x − x₀.
     context = make_context()
@@ -280,7 +303,9 @@ def test_a_score_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     np.testing.assert_array_equal(loaded.score(DEMOS.obs, DEMOS.act).both, monitor.score(DEMOS.obs, DEMOS.act).both)
 
 
-@pytest.mark.parametrize(("obs", "act"), [((OBS,), (OBS,)), ((4, OBS), (3, ACT)), ((OBS,), (1, ACT)), ((), ())])
+@pytest.mark.parametrize(
+    ("obs", "act"), [((OBS,), (OBS,)), ((4, OBS), (3, ACT)), ((OBS,), (1, ACT)), ((), ()), ((OBS,), ())]
+)
 def test_wrong_shapes_are_refused(obs: tuple[int, ...], act: tuple[int, ...]) -> None:
     with pytest.raises(InvalidData, match=r"this monitor expects \(3,\) and \(2,\)"):
         make_monitor("nearest").score(np.zeros(obs), np.zeros(act))
@@ -404,6 +429,10 @@ def test_a_calibration_as_json() -> None:
         ({**known.to_dict(), "thresholds": {"both": band}}, "thresholds missing or invalid"),
         ({**known.to_dict(), "window": 10**12}, "window missing or invalid"),
         ({**known.to_dict(), "units": [[1.0]]}, "units missing or invalid"),
+        ({**known.to_dict(), "units": [[0.0, 0.0]]}, "units missing or invalid"),
+        ({**known.to_dict(), "single": {"both": math.nan}}, "single missing or invalid"),
+        ({**known.to_dict(), "thresholds": {"both": {**band, "width": [-1.0]}}}, "thresholds missing or invalid"),
+        ({**known.to_dict(), "thresholds": {"both": {"q": math.inf, "centre": [], "width": []}}}, "thresholds missing"),
         ({k: v for k, v in known.to_dict().items() if k not in ("alpha", "fingerprint")}, "alpha, fingerprint missing"),
     ):
         with pytest.raises(InvalidFile, match=message):
@@ -426,6 +455,24 @@ def test_a_changed_file_is_refused(changes: dict[str, Any], message: str, tmp_pa
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
     with pytest.raises(InvalidFile, match=message):
         Monitor.load(tmp_path, METHOD, NORMALISER)
+
+
+@pytest.mark.parametrize(("width", "depth"), [(65536, 1), (8, 1000)])
+def test_networks_larger_than_the_file_are_not_made(width: int, depth: int, tmp_path: Path) -> None:
+    calibrated(make_monitor("logpzo")).save(tmp_path)
+    path = tmp_path / CALIBRATION
+    values = json.loads(path.read_text())
+    values["scores"]["logpzo"] |= {"width": width, "depth": depth}
+    path.write_text(json.dumps(values))
+    with pytest.raises(InvalidFile, match="the settings require logpzo"):
+        Monitor.load(tmp_path, METHOD, NORMALISER)
+
+
+@pytest.mark.parametrize("key", ["net.unknown", "net.out.bias"])
+def test_a_tensor_without_dimensions_is_refused(key: str) -> None:
+    tensors = make_monitor("disagreement").tensors() | {key: torch.tensor(1.0)}
+    with pytest.raises(InvalidFile, match=f"{key} does not fit the settings of the policy"):
+        Monitor.load_context(METHOD, NORMALISER, tensors, "the file")
 
 
 def test_the_file_of_an_older_version(tmp_path: Path) -> None:

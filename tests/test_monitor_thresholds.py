@@ -88,6 +88,11 @@ def test_the_shape_of_a_band() -> None:
     assert min(fit_shape([np.zeros(5)] * 4)[1]) > 0
 
 
+def test_a_band_has_at_most_as_many_steps_as_can_be_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("diffclone.deploy.monitors.thresholds.MOST_STEPS", 4)
+    assert len(fit_shape([np.arange(10.0)] * 4)[0]) == 4
+
+
 def test_a_band_detects_what_a_constant_threshold_hides() -> None:
     # Scores are always high at the first step; an unusual one at a later step is below that.
     rng = np.random.default_rng(0)

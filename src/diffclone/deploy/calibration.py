@@ -15,12 +15,15 @@ from diffclone.data import Demonstrations
 from diffclone.deploy.monitor import Monitor, split_episodes
 from diffclone.deploy.monitors import SCORES, PairScore
 from diffclone.deploy.monitors.base import Context, FittedScore
-from diffclone.deploy.monitors.calibrated import MOST_STEPS, Calibration
+from diffclone.deploy.monitors.calibrated import Calibration
 from diffclone.deploy.monitors.thresholds import (
+    MOST_STEPS,
     SHAPE_EPISODES,
     Kind,
+    agree,
     calibrate_threshold,
     episodes_needed,
+    find_unit,
     moving_average,
     split_shape,
 )
@@ -183,9 +186,9 @@ def find_thresholds(monitor: Monitor, episodes: Demonstrations, alpha: float, ru
     values, units = monitor.values(*monitor.context.windows(episodes)), ()
     if several:
         names = [fitted.name for fitted in monitor.scores]
-        found = [np.concatenate([list(split_episodes(values[n], episodes))[k] for k in shape]) for n in names]
-        units = tuple((float(y.mean()), max(float(y.std()), 1e-12)) for y in found)
-        values["both"] = np.minimum.reduce([(values[n] - c) / u for n, (c, u) in zip(names, units, strict=True)])
+        by_episode = [list(split_episodes(values[n], episodes)) for n in names]
+        units = tuple(find_unit([y[k] for k in shape]) for y in by_episode)
+        values["both"] = agree([values[n] for n in names], units)
     single, thresholds = dict[str, float](), dict[str, Any]()
     for part in monitor.parts:
         plain = list(split_episodes(values[part], episodes))

@@ -22,9 +22,9 @@ from torch import Tensor
 from diffclone.data import Demonstrations, Normaliser
 from diffclone.deploy.monitors import SCORES, GuideScore
 from diffclone.deploy.monitors.base import Context, FittedScore
-from diffclone.deploy.monitors.calibrated import AGAIN, Calibration
+from diffclone.deploy.monitors.calibrated import AGAIN, FORMAT, Calibration
 from diffclone.deploy.monitors.results import Alarm, Numbers, Score
-from diffclone.deploy.monitors.thresholds import moving_average
+from diffclone.deploy.monitors.thresholds import agree, moving_average
 from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings
 from diffclone.files import read_json, read_tensors, write_json, write_tensors
 from diffclone.model import Dims, Model
@@ -32,8 +32,6 @@ from diffclone.rng import Rng
 from diffclone.settings import from_dict, to_dict
 from diffclone.training.guide import parts_from_tensors
 
-FORMAT = 2
-"""Version of the two saved files."""
 CALIBRATION, WEIGHTS = "calibration.json", "monitor.safetensors"
 
 
@@ -85,8 +83,7 @@ class Monitor:
     def combine(self, values: Sequence[Numbers]) -> Numbers:
         """Return min over scores j of (y_j − c_j) / u_j: high only if all scores are."""
         units = self.calibration.units if self.calibration is not None else [(0.0, 1.0)] * len(values)
-        # `minimum` keeps NaN.
-        return np.asarray(np.minimum.reduce([(y - c) / u for y, (c, u) in zip(values, units, strict=True)]))
+        return agree(values, units)
 
     def score_episodes(self, demos: Demonstrations) -> Score:
         """Score all steps of whole episodes as `EpisodeMonitor` would, all at once."""
@@ -169,10 +166,12 @@ class Monitor:
         parts = parts_from_tensors(method, dims, nested, source) if nested else {}
         if members := below(tensors, "net."):
             net = method.init(dims, Rng([0], dtype=like.dtype)["init"])
-            for key, value in net.state_dict(keep_vars=True).items():
-                if key not in members or members[key].shape[1:] != value.shape[1:]:
+            wanted = net.state_dict(keep_vars=True)
+            for key in sorted({*wanted, *members}):
+                found, value = members.get(key), wanted.get(key)
+                if found is None or value is None or (found.dim(), found.shape[1:]) != (value.dim(), value.shape[1:]):
                     raise InvalidFile(f"{source}: net.{key} does not fit the settings of the policy.")
-                value.data = members[key].to(value.dtype)
+                value.data = found.to(value.dtype)
             if len({tensor.shape[0] for tensor in members.values()}) != 1:
                 raise InvalidFile(f"{source}: the tensors of net have different numbers of members.")
         moved = {name: part.to(like.device, like.dtype) for name, part in parts.items()}

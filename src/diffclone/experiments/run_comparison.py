@@ -138,9 +138,16 @@ def compare_runs(runs: Sequence[ComparedRun]) -> list[RunDifference]:
             raise InvalidSettings(f"{run.name} and {first.name} have different starts or scores.")
         paired, factor = run.seeds == first.seeds, scale(first.outcomes)
         estimate = estimate_contrast([run.outcomes, first.outcomes], [factor, -factor], paired=paired)
-        found.append((estimate, min(1.0, 2 * min(estimate.p_above(0.0), estimate.p_below(0.0))), paired))
+        found.append((estimate, two_sided_p(estimate, first.outcomes.shape[1]), paired))
     adjusted = holm([p for _, p, _ in found])
     return [RunDifference(e, p, q, paired) for (e, p, paired), q in zip(found, adjusted, strict=True)]
+
+
+def two_sided_p(estimate: Estimate, starts: int) -> float:
+    """Return p of D ≠ 0. With one seed the contrast is over starts: if all differ alike, p is that of their signs."""
+    if estimate.seeds == 1 and estimate.error == 0 and estimate.mean != 0:
+        return 2.0 ** (1 - starts)
+    return min(1.0, 2 * min(estimate.p_above(0.0), estimate.p_below(0.0)))
 
 
 def differing_settings(runs: Sequence[ComparedRun]) -> dict[str, list[str]]:

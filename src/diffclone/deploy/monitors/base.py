@@ -69,7 +69,12 @@ class Context:
         """Yield (s, a), each (rows, size), for one raw pair (size), (size) or a batch (batch, size), (batch, size)."""
         s, a, like = np.asarray(obs), np.asarray(act), self.normaliser.obs_mean
         sizes = (self.dims.obs, self.dims.act)
-        if s.ndim not in (1, 2) or s.shape[:-1] != a.shape[:-1] or (s.shape[-1], a.shape[-1]) != sizes:
+        if (
+            s.ndim not in (1, 2)
+            or a.ndim != s.ndim
+            or s.shape[:-1] != a.shape[:-1]
+            or (s.shape[-1], a.shape[-1]) != sizes
+        ):
             raise InvalidData(
                 f"the observation has shape {s.shape} and the action {a.shape}; this monitor expects "
                 f"({sizes[0]},) and ({sizes[1]},), or batches of equal length."
@@ -171,14 +176,21 @@ class FittedScore:
         like = context.normaliser.obs_mean
         with torch.no_grad():
             seen = context.observe(like.new_zeros(1, 1, context.dims.obs))
-        rng = Rng([SEED], dtype=like.dtype)["init"]
-        weights = settings.init(context, replace(context.dims, obs=seen.shape[-1]), rng)
-        for key, value in weights.state_dict(keep_vars=True).items():
+        dims = replace(context.dims, obs=seen.shape[-1])
+        try:
+            # Tensors on the device "meta" have a shape and no memory: a wrong size is found before anything is made.
+            shapes = settings.init(context, dims, Rng([SEED], dtype=like.dtype, device="meta")["init"]).state_dict()
+        except (RuntimeError, MemoryError, OverflowError) as error:
+            reason = str(error).split("\n")[0] or "out of memory"
+            raise InvalidFile(f"{source}: the networks of the score {name!r} cannot be made ({reason}).") from None
+        for key, value in shapes.items():
             found = tensors.get(key)
             if found is None or found.shape[1:] != value.shape[1:] or found.dim() != value.dim() or not len(found):
                 shape = "none" if found is None else tuple(found.shape)
                 raise InvalidFile(f"{source}: the settings require {name}.{key} {tuple(value.shape)}; it has {shape}.")
-            value.data = found.to(value.dtype)
+        weights = settings.init(context, dims, Rng([SEED], dtype=like.dtype)["init"])
+        for key, value in weights.state_dict(keep_vars=True).items():
+            value.data = tensors[key].to(value.dtype)
         return cls(name, settings, weights.to(like.device).requires_grad_(requires_grad=False))
 
     def score(self, context: Context, s: Tensor, a: Tensor) -> Tensor:

@@ -1,16 +1,17 @@
 """A calibration: the thresholds of a monitor, and what they come from. Stored as calibration.json."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast, final
 
-from diffclone.deploy.monitors.thresholds import Kind, Threshold, false_alarm_interval
+from diffclone.deploy.monitors.thresholds import MOST_STEPS, Kind, Threshold, false_alarm_interval
 from diffclone.errors import InvalidFile
 
-FORMATS = (1, 2)
-"""Versions of the saved files that can be read. Version 1 has one score, "guide", with constant thresholds."""
-MOST_STEPS = 100_000
-"""The longest window and band."""
+FORMAT = 2
+"""Version of the two saved files."""
+FORMATS = (1, FORMAT)
+"""Versions that can be read. Version 1 has one score, "guide", with constant thresholds."""
 AGAIN = "Calibrate again: diffclone calibrate RUN --again."
 
 
@@ -63,7 +64,7 @@ class Calibration:
     def to_dict(self) -> dict[str, Any]:
         """Return the content of calibration.json, without the settings of the scores."""
         return {
-            "format": 2,
+            "format": FORMAT,
             "alpha": self.alpha,
             "episodes": self.episodes,
             "false_alarms": list(self.false_alarms),
@@ -112,17 +113,22 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= MOST_STEPS
 
 
+def _is_finite(value: Any) -> bool:
+    return type(value) is float and math.isfinite(value)  # JSON files may contain NaN and Infinity
+
+
 def _is_floats(value: Any) -> bool:
-    return isinstance(value, list) and all(type(x) is float for x in cast(list[Any], value))
+    return isinstance(value, list) and all(map(_is_finite, cast(list[Any], value)))
 
 
 def _is_threshold(value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     q, centre, width = (cast(dict[str, Any], value).get(name) for name in ("q", "centre", "width"))
-    if type(q) is not float or not _is_floats(centre) or not _is_floats(width):
+    if not _is_finite(q) or not _is_floats(centre) or not _is_floats(width):
         return False
-    return len(cast(list[float], centre)) == len(cast(list[float], width)) <= MOST_STEPS
+    widths = cast(list[float], width)
+    return len(cast(list[float], centre)) == len(widths) <= MOST_STEPS and all(w > 0 for w in widths)
 
 
 def _is_single(value: Any) -> bool:
@@ -134,7 +140,9 @@ def _are_thresholds(value: Any) -> bool:
 
 
 def _are_units(value: Any) -> bool:
-    return isinstance(value, list) and all(_is_floats(u) and len(u) == 2 for u in cast(list[Any], value))
+    return isinstance(value, list) and all(
+        _is_floats(unit) and len(unit) == 2 and unit[1] > 0 for unit in cast(list[Any], value)
+    )
 
 
 def _is(kind: type) -> Callable[[Any], bool]:

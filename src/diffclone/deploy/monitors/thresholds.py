@@ -38,6 +38,10 @@ RUNNING_EPISODES = 3
 """A step that fewer shape episodes reach has the shape of the last step that they do reach."""
 SMOOTHING = 50
 """Steps around t: a share 1/50 of the longest episode on each side, at least one."""
+MOST_STEPS = 100_000
+"""The longest window and band."""
+LEAST_UNIT = 1e-12
+"""u_j is at least this: a score may be constant."""
 LEAST_WIDTH = 0.1
 """S_t is at least this share of the standard deviation over all steps."""
 
@@ -122,6 +126,17 @@ def moving_average(scores: Numbers, window: int) -> Numbers:
     return sums / np.minimum(np.arange(1, len(scores) + 1), window)
 
 
+def find_unit(shape: Sequence[Numbers]) -> tuple[float, float]:
+    """Return (c, u) of one score in the shape episodes."""
+    y = np.concatenate(shape)
+    return float(y.mean()), max(float(y.std()), LEAST_UNIT)
+
+
+def agree(scores: Sequence[Numbers], units: Sequence[tuple[float, float]]) -> Numbers:
+    """Return min over scores j of (y_j − c_j) / u_j. `minimum` keeps NaN."""
+    return np.asarray(np.minimum.reduce([(y - c) / u for y, (c, u) in zip(scores, units, strict=True)]))
+
+
 def split_shape(n: int, alpha: float) -> tuple[list[int], list[int]]:
     """Return the indices of the shape episodes and of those for q. The choice is random and always the same."""
     needed = episodes_needed(alpha)
@@ -139,7 +154,7 @@ def split_shape(n: int, alpha: float) -> tuple[list[int], list[int]]:
 def fit_shape(episodes: Sequence[Numbers]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return μ_t and S_t of shape episodes."""
     lengths = np.sort([len(y) for y in episodes])
-    steps = int(lengths[-min(RUNNING_EPISODES, len(lengths))])
+    steps = min(MOST_STEPS, int(lengths[-min(RUNNING_EPISODES, len(lengths))]))
     around = max(1, int(lengths[-1]) // SMOOTHING)
     floor = LEAST_WIDTH * float(np.concatenate(episodes).std()) + 1e-12
     near = [np.concatenate([y[max(0, t - around) : t + around + 1] for y in episodes]) for t in range(steps)]
