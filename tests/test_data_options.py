@@ -80,6 +80,8 @@ def test_options_survive_json() -> None:
     options = ReadOptions(("a", "b"), ("c",), action_bounds=(-1.0, (1.0, 2.0)), action_kind="continuous")
     assert ReadOptions.from_dict(json.loads(json.dumps(options.to_dict()))) == options
     assert ReadOptions().to_dict() == {}
+    given = ReadOptions.from_dict({"obs_keys": "state", "action_bounds": (np.float32(-1), np.array([1, 2]))})
+    assert given == ReadOptions(("state",), action_bounds=(-1.0, (1.0, 2.0)))
     assert ReadArguments(obs_keys=("a,b", "c")).options().obs_keys == ("a", "b", "c")
 
 

@@ -12,7 +12,7 @@ import torch
 
 from conftest import install_package
 from diffclone import Demonstrations
-from diffclone.data.formats import FORMATS, describe, has_format_prefix
+from diffclone.data.formats import FORMATS, check_target, describe, has_format_prefix
 from diffclone.errors import InvalidData, MissingPackage, install_command
 
 h5py: Any = pytest.importorskip("h5py")
@@ -286,6 +286,15 @@ def test_lerobot_path_templates_are_not_used(tmp_path: Path, monkeypatch: pytest
         assert demos.meta["understood"]["left_out"] == {"observation.images.top": [480, 640, 3]}
 
 
+def test_lerobot_tasks_with_the_same_text_are_one_subset(tmp_path: Path) -> None:
+    folder = lerobot(tmp_path / "a", task_index=pa.array(np.repeat([0, 2, 1], LENGTHS)))
+    lines = [json.dumps({"task_index": k, "task": text}) for k, text in enumerate(["push", "lift", "push"])]
+    (folder / "meta/tasks.jsonl").write_text("\n".join(lines))
+    assert "push (2), lift (1)" in describe(Demonstrations.load(folder))
+    assert Demonstrations.load(f"{folder}#push").num_episodes == 2
+    assert Demonstrations.load(f"{folder}#2").num_episodes == 1
+
+
 def test_lerobot_frames_are_sorted(tmp_path: Path) -> None:
     frames, episodes = np.array([2, 1, 0, 0, 3, 2, 1, 0]), np.array([0, 0, 0, 1, 2, 2, 2, 2])
     demos = Demonstrations.load(lerobot(tmp_path / "a", frame_index=pa.array(frames), episode_index=pa.array(episodes)))
@@ -423,5 +432,7 @@ def test_a_missing_package_is_reported(
         return real(name, *rest)
 
     monkeypatch.setattr(importlib, "import_module", without)
+    with pytest.raises(MissingPackage, match=package):
+        check_target({"h5py": f"{tmp_path}/new.hdf5", "pyarrow": f"lerobot:{tmp_path}/new"}[package])
     with pytest.raises(MissingPackage, match=re.escape(f"the package {package}. Try: {install_command('data')}")):
         Demonstrations.load(path)

@@ -12,7 +12,7 @@ from conftest import Command, assert_error, robotics
 from diffclone import BC, Demonstrations, Network, Policy, Training, evaluate, fit
 
 EXPERT = """
-import os, signal
+import os, signal, sys
 import numpy as np
 
 calls = 0
@@ -32,6 +32,11 @@ def fails_later(obs):
     global calls
     calls += 1
     return [0.0] if calls < 8 else [float("nan")]
+
+def exits_later(obs):
+    global calls
+    calls += 1
+    return [0.0] if calls < 8 else sys.exit(0)
 
 def reach(obs):
     return np.append(np.clip(10 * (obs["desired_goal"] - obs["achieved_goal"]), -1, 1), 0)
@@ -140,6 +145,13 @@ def test_an_error_keeps_the_finished_episodes(diffclone: Command, expert: Path) 
     assert Demonstrations.load("a.npz").lengths.tolist() == [3, 3]
 
 
+def test_a_function_that_exits_keeps_the_finished_episodes(diffclone: Command, expert: Path) -> None:
+    out = ["--out", "a.npz", "--episodes", "9", "--max-steps", "3"]
+    result = diffclone("record", "--env", "Pendulum-v1", "--policy", "my_expert.py:exits_later", *out)
+    assert_error(result, r"episode 2, step 1: SystemExit: 0 \(line .* 2 of 9 episodes are in a.npz")
+    assert Demonstrations.load("a.npz").lengths.tolist() == [3, 3]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -153,13 +165,15 @@ def test_an_error_keeps_the_finished_episodes(diffclone: Command, expert: Path) 
         ({"--policy": "my_expert"}, r"'my_expert' names no function. Give MODULE:FUNCTION, FILE.py:FUNCTION"),
         (
             {"--policy": "my_expert:swim"},
-            r"my_expert has no swim; it has swing, interrupted, fails_later, reach, Expert",
+            r"my_expert has no swim; it has swing, interrupted, fails_later, exits_later, reach, Expert",
         ),
         ({"--policy": "other:swing"}, r"no module 'other' in "),
         ({"--policy": "other.py:swing"}, r"no such file: other.py"),
         ({"--policy": "broken.py:swing"}, r"broken.py cannot be imported: SyntaxError"),
         ({"--policy": "my_expert:Expert"}, r"my_expert:Expert is a class; a function or a callable object is needed"),
         ({"--policy": "my_expert:number"}, r"my_expert:number is int; a function"),
+        ({"--policy": "my_expert:number.act"}, r"my_expert has no number.act; it has "),
+        ({"--policy": "exits.py:swing"}, r"exits.py cannot be imported: SystemExit: 2"),
         ({"--policy": "empty"}, r"empty is not a run: it has no run.json"),
         ({"--policy": "my_expert:reach"}, r"episode 0, step 0: IndexError: .* \(line \d+ of .*my_expert.py\)"),
         ({"--episodes": "0"}, r"--episodes must be at least 1; it is 0"),
@@ -167,6 +181,8 @@ def test_an_error_keeps_the_finished_episodes(diffclone: Command, expert: Path) 
         ({"--max-steps": "0"}, r"--max-steps must be at least 1"),
         ({"--out": "my_expert.py"}, r"cannot save demonstrations as my_expert.py. Formats to save"),
         ({"--out": "there.npz"}, r"there.npz exists already and is not overwritten"),
+        ({"--out": "there.npz/a.npz"}, r"there.npz/a.npz cannot be written: .*there.npz is not a folder"),
+        ({"--out": "minari:my.demos", "--policy": "other:swing"}, r"my.demos-v0 is not a Minari id"),
         ({"--options": "gravity=1"}, r"the environment Pendulum-v1 cannot be made \(.*gravity"),
         ({"--obs-keys": "state"}, r"have no named parts, so that state cannot be chosen"),
     ],
@@ -175,6 +191,7 @@ def test_mistakes_are_one_line(
     diffclone: Command, expert: Path, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     (tmp_path / "broken.py").write_text("def swing(obs) return 0")
+    (tmp_path / "exits.py").write_text("import sys; sys.exit(2)")
     (tmp_path / "empty").mkdir()
     (tmp_path / "there.npz").write_bytes(b"precious")
     before = sorted(tmp_path.iterdir())

@@ -140,7 +140,7 @@ def test_end_episode_keeps_the_steps_so_far() -> None:
 def test_only_successes() -> None:
     env = RecordDemonstrations(TimeLimit(Walk(), 2), only_successes=True)
     play(env, [[0, 0]] * 2)
-    with pytest.raises(InvalidData, match="no episode has been recorded"):
+    with pytest.raises(InvalidData, match="no episode ended in success"):
         env.demonstrations()
     play(env, [[1, 0]] * 2)
     play(env, [[0.1, 0]])

@@ -72,7 +72,9 @@ def find_demonstrations(
     """Return the demonstrations of a task or a file, and the name of the task: `task`, or what the file says."""
     if is_bundled(data):
         if unused := [to_flag(name) for name in options.given if name != "action_bounds"]:
-            raise InvalidSettings(f"{', '.join(unused)}: for files of your own; {data} is a task with bundled data.")
+            raise InvalidSettings(
+                f"{', '.join(unused)}: for files of your own; {data} is a task with its own demonstrations."
+            )
         if data in TASKS and TASKS[data].collected_on_first_use:
             with bars() as show:
                 collect_once(TASKS[data], lambda done, total: show.update(f"collecting {data}", done, total))

@@ -23,7 +23,8 @@ def load_function(source: str) -> Callable[..., Any]:
     found: Any = _import_module(place)
     for part in name.split("."):
         if not hasattr(found, part):
-            known = [key for key, value in vars(found).items() if callable(value) and not key.startswith("_")]
+            names = vars(found) if isinstance(found, ModuleType) else dir(found)
+            known = [key for key in names if not key.startswith("_") and callable(getattr(found, key, None))]
             raise InvalidSettings(f"{place} has no {name}; it has {', '.join(known[:12]) or 'no functions'}.")
         found = getattr(found, part)
     if isinstance(found, type) or not callable(found):
@@ -48,7 +49,7 @@ def _import_module(place: str) -> ModuleType:
         raise InvalidSettings(f"{place} cannot be imported: {describe_error(error)}.") from None
     except DiffcloneError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # argparse exits if a file parses arguments when it is imported
         raise InvalidSettings(f"{place} cannot be imported: {describe_error(error)}.") from error
 
 

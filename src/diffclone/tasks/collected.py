@@ -43,11 +43,13 @@ def demonstrations_path(task: Task) -> Path:
     """Return the file of a task's demonstrations, whose name has all that they depend on."""
     assert task.package is not None
     try:
-        made_with = [f"{package}-{version(package)}" for package in (task.package, "mujoco")]
+        made_with = [f"{task.package}-{version(task.package)}"]
     except PackageNotFoundError:
         raise MissingPackage(
             f"the task {task.name!r} needs the package {task.package}, which is not installed. {INSTALL}"
         ) from None
+    with suppress(PackageNotFoundError):  # a task of another package may not use MuJoCo
+        made_with.append(f"mujoco-{version('mujoco')}")
     name = "-".join([task.name.replace("/", "-"), f"{task.episodes}-episodes", *made_with])
     return demonstrations_cache() / f"{name}.npz"
 

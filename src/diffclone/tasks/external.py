@@ -53,7 +53,7 @@ class ExternalBatch(BatchEnv):
             count: number of rows.
             obs_size: number of values in an observation.
             act_size: number of values in an action.
-            processes: number of processes that share the rows; by default one per core, and one for few rows.
+            processes: number of processes that share the rows; by default one per eight rows, at most one per core.
         """
         self.count = count
         self.act_low, self.act_high = -np.ones(act_size), np.ones(act_size)

@@ -53,10 +53,11 @@ class GymnasiumBatch(BatchEnv):
     Success is `info["is_success"]` or `info["success"]` at the last step of an episode.
     """
 
-    def __init__(self, source: Source, count: int, *, obs_keys: Sequence[str] | None = None, **options: Any):
+    def __init__(self, source: Source, count: int, *, observed_keys: Sequence[str] | None = None, **options: Any):
         """Make the environments; `options` are passed to `gymnasium.make` or to the function.
 
-        Of Dict observations the parts `obs_keys` are concatenated; by default all parts, in the order of the space.
+        Of Dict observations the parts `observed_keys` are concatenated; by default all, in the order of the space.
+        (An environment may have an option `obs_keys` of its own.)
         """
         self.count = count
         self.envs: list[Any] = []
@@ -68,7 +69,7 @@ class GymnasiumBatch(BatchEnv):
             raise
         space = self.envs[0].action_space
         self.act_low, self.act_high = (np.ravel(edge).astype(np.float64) for edge in (space.low, space.high))
-        self.flatten = Flattener(self.envs[0].observation_space, obs_keys)
+        self.flatten = Flattener(self.envs[0].observation_space, observed_keys)
         self.obs: Doubles = np.zeros((count, self.flatten.size))
         self.steps = np.zeros(count, dtype=np.int64)
 
@@ -150,6 +151,6 @@ def gymnasium_task(source: Source, meta: Mapping[str, Any] | None = None, /, **o
         act_size=sizes[1],
         horizon=MAX_STEPS,
         metric="return",
-        make_batch=partial(GymnasiumBatch, source, obs_keys=obs_keys, **options),
+        make_batch=partial(GymnasiumBatch, source, observed_keys=obs_keys, **options),
         environments_per_member=ENVIRONMENTS_PER_MEMBER,
     )

@@ -96,7 +96,7 @@ def _play_episode(
                 return clipped
     except DiffcloneError as error:
         raise InvalidData(f"episode {numbers[1]}, step {step}: {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # closing the window of a teleoperation may call sys.exit
         raise InvalidData(f"episode {numbers[1]}, step {step}: {describe_error(error)}.") from error
     raise InvalidSettings(
         f"the environment has not ended an episode after {MAX_STEPS} steps; limit them (--max-steps)."

@@ -149,7 +149,11 @@ class RecordDemonstrations(AnyWrapper, RecordConstructorArgs):
         if self._state == "running" and self.keep_partial and self._is_wanted():
             episodes.append((np.stack(self._obs), np.stack(self._act)))
         if not episodes:
-            raise InvalidData("no episode has been recorded; call reset() and step() first.")
+            raise InvalidData(
+                "no episode ended in success, and only successes are kept."
+                if self.only_successes and self.reports_success is not None
+                else "no episode has been recorded; call reset() and step() first."
+            )
         return Demonstrations.from_arrays(
             np.concatenate([obs for obs, _ in episodes]),
             np.concatenate([act for _, act in episodes]),

@@ -1,10 +1,11 @@
 """Formats of demonstrations: a registry of those that are known, and functions that read and write any of them."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from diffclone.data.demonstrations import Demonstrations
-from diffclone.data.formats.contents import format_shape
+from diffclone.data.formats.contents import format_shape, import_optional
 from diffclone.data.formats.d4rl import D4RL
 from diffclone.data.formats.episodes import NPZ_FOLDER
 from diffclone.data.formats.format import Format
@@ -19,7 +20,7 @@ from diffclone.data.formats.pt import PT
 from diffclone.data.formats.robomimic import ROBOMIMIC
 from diffclone.data.formats.tables import CSV, PARQUET
 from diffclone.data.formats.zarr import ZARR
-from diffclone.errors import DiffcloneError, InvalidData, MissingPackage
+from diffclone.errors import DiffcloneError, InvalidData, InvalidFile, MissingPackage
 from diffclone.files import refuse_existing
 from diffclone.registry import Registry
 
@@ -80,7 +81,15 @@ def write(demos: Demonstrations, target: str | Path) -> None:
 def check_target(target: str | Path) -> None:
     """Raise the error that `write` would raise because of its target, before the work that makes demonstrations."""
     format, name = _find_target(str(target))
-    refuse_existing(format.place(name))
+    for package in format.packages:
+        import_optional(package)
+    path = format.place(name)
+    folder = next((parent for parent in path.absolute().parents if os.access(parent, os.F_OK)), Path("/"))
+    if not folder.is_dir():
+        raise InvalidFile(f"{path} cannot be written: {folder} is not a folder.")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InvalidFile(f"{path} cannot be written: the folder {folder} is read-only for this user.")
+    refuse_existing(path)
 
 
 def _find_target(target: str) -> tuple[Format, str]:

@@ -30,7 +30,9 @@ class Format:
     """Write a new file or folder. It gets the name that the user gave, without the prefix. None if read only."""
     suffixes: tuple[str, ...] = ()
     """Endings of names. They select the format to write, and the one to read where no content is recognised."""
+    packages: tuple[str, ...] = ()
+    """Packages that `write` needs and that are not installed with every copy of diffclone."""
     place: Callable[[str], Path] = Path
-    """Return the path that `write` makes for a name."""
+    """Return the path that `write` makes for a name. Raise `InvalidData` for a name that `write` would refuse."""
     find: Callable[[str], Path] = Path
     """Return the path for the NAME in `prefix:NAME`."""

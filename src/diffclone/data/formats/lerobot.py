@@ -5,12 +5,12 @@ A file has one episode in version 2 (`episode_000000.parquet`) and many in versi
 
 import os
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.formats.contents import Array, FileContents
@@ -55,7 +55,8 @@ def read_lerobot(folder: Path, options: ReadOptions) -> Demonstrations:
     sorted_episodes = episode[order]
     ends = np.append(np.flatnonzero(sorted_episodes[1:] != sorted_episodes[:-1]) + 1, [len(sorted_episodes)][:count])
     _warn_about_ends(folder, info, indices, order, ends, options)
-    tasks = [name for name, chosen in subsets.items() if chosen[order].any()]
+    present = set(np.unique(indices[TASK][order]).tolist()) if subsets else set[int]()
+    tasks = [name for name, numbers in subsets.items() if present.intersection(numbers)]
     ours = folder / "meta" / "diffclone.json"
     meta = read_meta(ours) if ours.is_file() else _make_meta(folder, info, tasks)
     others = [key for key in {**dict.fromkeys(images), **frames.types} if key in images or _is_observation(key)]
@@ -66,7 +67,7 @@ def read_lerobot(folder: Path, options: ReadOptions) -> Demonstrations:
         ends,
         meta,
         {key: _get_shape(features.get(key)) for key in others if key not in obs_keys},
-        {name: len(np.unique(episode[chosen])) for name, chosen in subsets.items()} if len(subsets) > 1 else {},
+        _count_episodes(indices, subsets) if len(subsets) > 1 else {},
     )
     del indices, episode, frame, order, sorted_episodes, subsets  # together they may be as large as the observations
     return contents.to_demonstrations(folder, options)
@@ -100,23 +101,32 @@ def _choose_actions(frames: Frames, options: ReadOptions) -> list[str]:
     raise InvalidData(f"{frames.files[0]} lacks action; it has {list_names(sorted(frames.types))}.")
 
 
-def _find_subsets(indices: Mapping[str, Array], tasks: Mapping[int, str]) -> dict[str, npt.NDArray[np.bool_]]:
-    """Return the frames of each task, by its text or, if that is unknown, by its number."""
-    if TASK not in indices:
-        return {}
-    numbers = indices[TASK]
-    return {tasks.get(number, str(number)): numbers == number for number in np.unique(numbers).tolist()}
+def _find_subsets(indices: Mapping[str, Array], tasks: Mapping[int, str]) -> dict[str, list[int]]:
+    """Return the numbers of the tasks by their text or, if that is unknown, by the number. Texts may be equal."""
+    subsets: dict[str, list[int]] = {}
+    for number in np.unique(indices[TASK]).tolist() if TASK in indices else []:
+        subsets.setdefault(tasks.get(number, str(number)), []).append(number)
+    return subsets
+
+
+def _count_episodes(indices: Mapping[str, Array], subsets: Mapping[str, list[int]]) -> dict[str, int]:
+    """Return the number of episodes that have frames of each subset."""
+    task, episode = indices[TASK], indices["episode_index"]
+    new = np.append([True], (task[1:] != task[:-1]) | (episode[1:] != episode[:-1]))
+    name_of = {number: name for name, numbers in subsets.items() for number in numbers}
+    pairs = {(name_of.get(t), e) for t, e in zip(task[new].tolist(), episode[new].tolist(), strict=True)}
+    counts = Counter(name for name, _ in pairs)
+    return {name: counts[name] for name in subsets}
 
 
 def _filter_frames(
-    folder: Path, order: Order, indices: Mapping[str, Array], subsets: Mapping[str, Array], chosen: str
+    folder: Path, order: Order, indices: Mapping[str, Array], subsets: Mapping[str, list[int]], chosen: str
 ) -> Array:
-    """Return the frames of one task, given by its text or its number."""
+    """Return the frames of the tasks with a text, or of the task with a number."""
     numbers = np.arange(len(indices["frame_index"]))[order]
-    if chosen in subsets:
-        return numbers[subsets[chosen][order]]
-    kept = indices[TASK][order] == int(chosen) if chosen.isdecimal() and len(chosen) < 10 and TASK in indices else []
-    if not np.any(kept):
+    wanted = subsets.get(chosen) or ([int(chosen)] if chosen.isdecimal() and len(chosen) < 10 else [])
+    kept = np.isin(indices[TASK][order], wanted) if TASK in indices else np.zeros(0, dtype=bool)
+    if not kept.any():
         raise InvalidData(
             f"{folder} has no task {chosen!r}, which --filter-key names; it has {list_names(subsets) or 'no tasks'}."
         )
@@ -164,5 +174,6 @@ LEROBOT = Format(
     read=read_lerobot,
     options=("obs_keys", "action_keys", "filter_key", "action_kind"),
     write=write_lerobot,
+    packages=("pyarrow",),
     find=find_lerobot,
 )

@@ -114,17 +114,22 @@ def write_minari(demos: Demonstrations, name: str) -> None:
 
     Demonstrations have no observation after the last action of an episode, so the last observation is repeated.
     """
-    path = place_minari(name)
-    dataset_id = name if ID.fullmatch(name) else path.name if ID.fullmatch(path.name) else f"{path.name}-v0"
-    if not ID.fullmatch(dataset_id):
-        raise InvalidData(f"{dataset_id} is not a Minari id; expected NAMESPACE/NAME-v0 or NAME-v0.")
-    with create_path(path) as folder:
-        _write_folder(demos, folder, dataset_id)
+    with create_path(place_minari(name)) as folder:
+        _write_folder(demos, folder, _make_id(name))
 
 
 def place_minari(name: str) -> Path:
     """Return the folder that `write_minari` makes."""
-    return minari_store() / name if ID.fullmatch(name) else Path(name)
+    return minari_store() / name if _make_id(name) == name else Path(name)
+
+
+def _make_id(name: str) -> str:
+    """Return an id as it is; for a folder, its name as an id."""
+    last = Path(name).name
+    dataset_id = name if ID.fullmatch(name) else last if ID.fullmatch(last) else f"{last}-v0"
+    if not ID.fullmatch(dataset_id):
+        raise InvalidData(f"{dataset_id} is not a Minari id; expected NAMESPACE/NAME-v0 or NAME-v0.")
+    return dataset_id
 
 
 def _write_folder(demos: Demonstrations, folder: Path, dataset_id: str) -> None:
@@ -223,6 +228,7 @@ MINARI = Format(
     read=read_minari,
     options=("obs_keys", "action_kind"),
     write=write_minari,
+    packages=("minari", "gymnasium", "h5py"),
     place=place_minari,
     find=find_minari,
 )

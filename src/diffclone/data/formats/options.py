@@ -41,14 +41,19 @@ class ReadOptions:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "ReadOptions":
-        """Return the options of `to_dict`, also after a round trip through JSON, where tuples are lists."""
+        """Return the options of `to_dict`, also after a round trip through JSON, where tuples are lists.
+
+        One name may be given as a string instead of a tuple, and bounds as arrays.
+        """
 
         def freeze(value: Any) -> Any:
+            value = value.tolist() if hasattr(value, "tolist") else value  # an array of NumPy
             if isinstance(value, list | tuple):
                 return tuple(map(freeze, value))
             return float(value) if isinstance(value, int) else value
 
-        return cls(**{name: freeze(value) for name, value in values.items()})
+        single = {name: (values[name],) for name in ("obs_keys", "action_keys") if isinstance(values.get(name), str)}
+        return cls(**{name: freeze(value) for name, value in {**values, **single}.items()})
 
     def with_subset(self, source: str, subset: str) -> "ReadOptions":
         """Return the options with the subset of `PATH#SUBSET`, if there is one."""

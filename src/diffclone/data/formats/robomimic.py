@@ -184,5 +184,6 @@ ROBOMIMIC = Format(
     read=read_robomimic,
     options=("obs_keys", "action_keys", "filter_key", "action_kind"),
     write=write_robomimic,
+    packages=("h5py",),
     suffixes=SUFFIXES,
 )
