@@ -207,6 +207,8 @@ def test_bc_averages_the_modes_and_mip_moves_to_the_nearer_one() -> None:
         (lambda: FlowMatching(shortcut=0.25, calls=3), "with shortcut, calls must be a power of two; it is 3"),
         (lambda: FlowMatching(calls=129), r"calls within 1 … 128; they are 4, 256, 129"),
         (lambda: FlowMatching(shortcut=1.0), r"shortcut is a fraction of a batch.*it is 1\.0"),
+        (lambda: FlowMatching(shortcut=0.001), r"shortcut is 0\.001, which is none or all of a batch of 128"),
+        (lambda: FlowMatching(shortcut=0.999), r"shortcut is 0\.999, which is none or all of a batch of 128"),
         (lambda: MIP(noise=0.0), r"noise must be above 0 and below 1; it is 0\.0"),
         (lambda: MIP(network=Network(image=(1, 64, 64))), "MIP does not support images"),
         (lambda: BCGMM(modes=0), "modes must be at least 1 and min_std above 0; they are 0"),

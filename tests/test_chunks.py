@@ -26,6 +26,7 @@ from diffclone.rng import Rng
 from diffclone.settings import from_dict, to_dict
 from diffclone.tasks import TASKS
 from diffclone.tasks.batch import START_SEEDS
+from diffclone.training.dynamics import learn_dynamics
 from diffclone.training.runs import Run, train_run
 from diffclone.training.step import Dataset
 from diffclone.training.windows import Windows
@@ -258,8 +259,11 @@ def test_wrong_settings_are_refused_before_a_folder_is_made(
 
 def test_steps_that_are_not_consecutive_have_no_windows() -> None:
     demos = demonstrations((30, 30)).subsample(0.5, by="transition")
-    with pytest.raises(InvalidSettings, match="not consecutive"):
-        fit(BC(training=BRIEF, network=SMALL, history=2), demos, device="cpu")
+    other = demonstrations((30, 30))
+    for data in (demos, other.joined(demos), other.joined(other.joined(demos))):
+        with pytest.raises(InvalidSettings, match="not consecutive"):
+            fit(BC(training=BRIEF, network=SMALL, history=2), data, device="cpu")
+        assert learn_dynamics(data, torch.device("cpu")) is None
 
 
 def test_settings_without_chunks_are_written_as_before() -> None:
@@ -318,11 +322,15 @@ def test_a_plain_call_points_to_the_session(guided: Policy) -> None:
         guided[0](np.zeros(1))
     with pytest.raises(InvalidData, match="2 members"):
         guided.predict(np.zeros(1))
+    with pytest.raises(InvalidData, match=r"2 members; choose one: policy\[0\]\.plan"):
+        guided.plan(np.zeros((1, 3, 1)))
     with pytest.raises(InvalidData, match="shape"):
         guided[0].predict(np.zeros(3))
     _, state = guided[0].predict(np.zeros((2, 1)))
     with pytest.raises(InvalidData, match="of 2 rows, the observation of 3"):
         guided[0].predict(np.zeros((3, 1)), state)
+    with pytest.raises(InvalidData, match=r"episode_start has shape \(3,\); expected \(2,\)\."):
+        guided[0].predict(np.zeros((2, 1)), state, np.ones(3, dtype=bool))
     with pytest.raises(InvalidData, match="NaN"):
         guided[0].predict(np.array([np.nan]))
 
@@ -368,6 +376,8 @@ def test_how_chunks_are_played_can_be_changed_without_training(guided: Policy) -
     assert guided.acting(execute=1, ensemble=0.01).chunks.ensemble == 0.01
     with pytest.raises(InvalidSettings, match="execute is 5"):
         guided.acting(execute=5)
+    with pytest.raises(InvalidSettings, match=r"ensemble must be a number or None; it is '0\.01'"):
+        guided.acting(execute=1, ensemble="0.01")
     with pytest.raises(InvalidSettings, match="horizon cannot be changed"):
         guided.acting(horizon=2)
 

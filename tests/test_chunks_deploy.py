@@ -76,6 +76,14 @@ def test_two_files_are_enough_on_the_robot(policy: Policy, tmp_path: Path) -> No
     np.testing.assert_allclose(json.loads(done.stdout), expected, rtol=1e-4)
 
 
+def test_a_missing_memory_file_is_one_line(policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export(policy, tmp_path / "policy.npz", "numpy")
+    for name in ("diffclone.deploy.memory", "memory"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(runtime.InvalidPolicy, match=r"^the policy has chunks or a history: copy memory.py beside"):
+        runtime.load(tmp_path / "policy.npz")
+
+
 @pytest.mark.parametrize(
     "chunks",
     [

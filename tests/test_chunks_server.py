@@ -93,6 +93,23 @@ def test_sessions_are_answered_by_one_call(policy: Policy, monkeypatch: pytest.M
     assert len(rows) < sum(rows)
 
 
+def test_calls_at_the_same_time_and_a_reset_during_a_call_leave_a_usable_client(policy: Policy, port: int) -> None:
+    async def run() -> None:
+        async with AsyncPolicyClient(f"http://127.0.0.1:{port}") as client:
+            for _ in range(3):  # the server refuses one of the two, or both are the same step
+                await asyncio.gather(client(STEPS[0]), client(STEPS[0]), return_exceptions=True)
+            await client(STEPS[1])
+            call = asyncio.create_task(client(STEPS[2]))
+            await asyncio.sleep(0)
+            client.reset()
+            await call
+            session = policy.session()
+            for k in range(5):
+                np.testing.assert_allclose(await client(STEPS[k]), session(STEPS[k]), rtol=1e-5, atol=1e-6)
+
+    asyncio.run(run())
+
+
 def test_a_repeated_step_is_computed_from_the_memory_before_it(policy: Policy, port: int) -> None:
     with connect(port) as client:
         session = policy.session()

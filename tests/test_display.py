@@ -2,6 +2,7 @@ import io
 import re
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -15,7 +16,7 @@ from diffclone.guides import GANGuide
 from diffclone.nn.encoder import Encoder
 from diffclone.training import Progress, display, time_left
 from diffclone.training.display import Bars, NotebookLine, Stage, find_style
-from diffclone.training.estimate import estimate_seconds, limit_updates, stage_updates
+from diffclone.training.estimate import ROWS, estimate_seconds, first_steps, limit_updates, stage_updates
 from diffclone.training.time_left import TimeLeft, about, describe_plan, format_time
 
 SHORT = Training(updates=33)
@@ -288,6 +289,23 @@ def test_updates_are_counted_by_stage() -> None:
     assert stage_updates(dbc) == {"encoder": Encoder().training.updates, "guide": 7, "policy": 33}
     assert stage_updates(limit_updates(dbc, 3)) == {"encoder": 3, "guide": 3, "policy": 3}
     assert stage_updates(DBC(training=SHORT, guide=GANGuide())) == {"policy": 33}
+
+
+def test_the_estimate_has_the_longest_episode_so_that_windows_fit() -> None:
+    steps = np.zeros((2 * ROWS + 30, 1), np.float32)
+    demos = Demonstrations.from_arrays(steps, steps, episode_ends=[*range(10, 2 * ROWS + 1, 10), 2 * ROWS + 30])
+    assert first_steps(demos).lengths.max() == demos.lengths.max() > 30
+    assert first_steps(demos).num_steps < 1.1 * ROWS
+
+
+def test_a_part_that_ended_early_is_not_cached(tmp_path: Path) -> None:
+    guide = DiffusionGuide(training=Training(updates=64, lr=1e-3), width=8, steps=10)
+    method = DBC(training=SHORT, network=Network(width=8, depth=1), guide=guide)
+    options = FitOptions(device="cpu", cache=tmp_path, enough=lambda now: now.update >= 32)
+    fit_with_options(method, line_demonstrations(), options, lambda now: None)
+    assert not list(tmp_path.rglob("*.safetensors"))
+    fit_with_options(method, line_demonstrations(), replace(options, enough=None), lambda now: None)
+    assert list(tmp_path.rglob("*.safetensors"))
 
 
 def test_a_stage_ends_when_it_is_enough() -> None:

@@ -151,12 +151,22 @@ def test_the_gradient_penalty_by_hand(margin: float, by_hand: float) -> None:
     assert parameter.grad.tolist() == pytest.approx([4 * math.sqrt(by_hand), 0.0])
 
 
+def test_the_gradient_penalty_leaves_out_padded_actions() -> None:
+    # As above, but the first number is beyond the end of the episode: |−5 · 0.5| is 2.5.
+    energy = Energy(Plane(), Dims(1, 2, ((-1.0, -0.5), (3.0, 0.5))))
+    real = torch.tensor([False, True]).expand(1, 4, 2)
+    method = IBCLangevin(counter_examples=3, training_walk=STILL)
+    losses = method.loss(energy, Batch(torch.zeros(1, 4, 1), torch.zeros(1, 4, 2), real=real), Rng([0]), {})
+    assert losses.logs["L_grad"].tolist() == [1.5**2]
+
+
 def test_the_gradient_penalty_covers_the_experts_action_and_every_counter_example() -> None:
     # In a bowl of k = 1 and half-width 2 the gradient in half-widths is 4 |a − s|.
     energy, method = bowl(1.0), IBCLangevin(counter_examples=3, margin=0.0, training_walk=STILL)
     acts = torch.tensor([[[[0.5], [1.0], [0.0], [-1.0]]]], dtype=torch.float64)
-    assert method.gradient_penalty(energy, rows(0.0), acts).item() == pytest.approx((2**2 + 4**2 + 0 + 4**2) / 4)
-    losses = method.loss(energy, Batch(rows(0.0), rows(0.5)), random(), {})
+    batch = Batch(rows(0.0), rows(0.5))
+    assert method.gradient_penalty(energy, batch, acts).item() == pytest.approx((2**2 + 4**2 + 0 + 4**2) / 4)
+    losses = method.loss(energy, batch, random(), {})
     counter = -2 + 4 * random()["counter"].uniform(1, 3)
     squares = [4.0, *(16 * counter.square()).flatten().tolist()]
     assert losses.logs["L_grad"].item() == pytest.approx(sum(squares) / 4, rel=1e-6)

@@ -10,7 +10,7 @@ from diffclone import BC, DBC, Demonstrations, DiffusionGuide, DiffusionPolicy, 
 from diffclone.cli.train import TrainOptions, choose_method, run_train
 from diffclone.errors import InvalidSettings
 from diffclone.guides import GANGuide
-from diffclone.methods import METHODS
+from diffclone.methods import METHODS, FlowMatching
 from diffclone.training import Progress
 from diffclone.training.overfitting import Overfitting
 from diffclone.training.suggestion import shorten_parts, suggest, suggested_updates, suggested_width
@@ -47,6 +47,7 @@ def test_guides_have_twice_and_diffusion_policies_ten_times_the_updates() -> Non
     assert (dbc.training.updates, dbc.guide.training.updates) == (5_000, 10_000)
     assert dbc.coefficient == "auto"
     assert suggest(DiffusionPolicy(), demos).training.updates == 50_000
+    assert suggest(FlowMatching(), demos).training.updates == 50_000
 
 
 def test_images_need_their_sides() -> None:

@@ -141,7 +141,9 @@ class Policy:
             )
         for name, value in settings.items():
             now = getattr(self.method, name)
-            if name == "ensemble" and (value is None or type(value) in (int, float)):
+            if name == "ensemble":
+                if value is not None and type(value) not in (int, float):
+                    raise InvalidSettings(f"ensemble must be a number or None; it is {value!r}.")
                 continue
             if type(value) is not type(now) and not (type(now) is float and type(value) is int):
                 raise InvalidSettings(f"{name} is {now!r}; {value!r} is not of type {type(now).__name__}.")
@@ -209,8 +211,7 @@ class Policy:
         can be repeated. None begins an episode in every row, `episode_start` in some rows.
         """
         del deterministic
-        if len(self) != 1:
-            raise InvalidData(f"this policy has {len(self)} members; choose one: policy[0].predict(…).")
+        self._check_single("predict")
         if not self.chunks.has_memory:
             return self(observation), None
         try:
@@ -222,11 +223,16 @@ class Policy:
     def plan(self, windows: npt.NDArray[Any], rows: Any = None) -> npt.NDArray[Any]:
         """Map raw windows (rows, history, size) to raw chunks of actions (rows, horizon, size)."""
         del rows
+        self._check_single("plan")
         x = torch.tensor(windows).to(self.device, self.normaliser.obs_mean.dtype).flatten(1)
         act = self.act(x[None], next(self.calls))[0]
         if not bool(x.isfinite().all()) and not bool(act.isfinite().all()):
             raise InvalidData("an observation contains NaN or infinity, for which no action is defined.")
         return act.unflatten(-1, (self.chunks.horizon, -1)).cpu().numpy()
+
+    def _check_single(self, name: str) -> None:
+        if len(self) != 1:
+            raise InvalidData(f"this policy has {len(self)} members; choose one: policy[0].{name}(…).")
 
     def session(self) -> Session:
         """Return the policy with a memory of its own: call it with one observation after the other of an episode."""

@@ -7,8 +7,8 @@ with PolicyClient("http://127.0.0.1:8765") as policy:
 async with AsyncPolicyClient("http://127.0.0.1:8765") as policy:
     action = await policy(observation)
 
-A client is one session: if the policy has a memory (chunks or a history), use a client per robot, and call `reset` when
-an episode begins.
+A client is one session: if the policy has a memory (chunks or a history), use a client per robot, await each call
+before the next, and call `reset` when an episode begins.
 """
 
 import asyncio
@@ -56,8 +56,12 @@ class Reply:
 class _Session:
     """The session of a client and the step of its episode, for a policy that has a memory."""
 
-    def __init__(self) -> None:
-        self.name, self.step = secrets.token_hex(8), 0
+    def __init__(self, name: str | None = None) -> None:
+        self.name, self.step = name or secrets.token_hex(8), 0
+
+    def reset(self) -> "_Session":
+        """Return the session at the first step of another episode. A call of the old episode cannot change it."""
+        return _Session(self.name)
 
     def headers(self) -> dict[str, str]:
         return {"X-Session": self.name, "X-Step": str(self.step)}
@@ -149,7 +153,7 @@ class PolicyClient:
 
     def reset(self) -> None:
         """Begin a new episode with the next observation."""
-        self._session.step = 0
+        self._session = self._session.reset()
 
     def about(self) -> dict[str, Any]:
         """Return the server's description of its policy."""
@@ -185,7 +189,11 @@ _Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @final
 class AsyncPolicyClient:
-    """Connections to a policy server: one for each call that runs at the same time, kept for later calls."""
+    """Connections to a policy server: one for each call that runs at the same time, kept for later calls.
+
+    Calls may run at the same time if the policy has no memory. Otherwise await each call before the next, and use one
+    client per robot.
+    """
 
     def __init__(self, url: str = f"http://127.0.0.1:{PORT}", *, token: str | None = None, timeout: float = 10.0):
         self._address, self._timeout = _Address.parse(url, token), timeout
@@ -198,13 +206,14 @@ class AsyncPolicyClient:
 
     async def act(self, observation: npt.ArrayLike) -> Reply:
         """Return actions and the monitor's scores."""
-        reply = _to_reply(await self._request("POST", "/act", _encode(observation), self._session))
-        self._session.step += 1
+        session, step = self._session, self._session.step
+        reply = _to_reply(await self._request("POST", "/act", _encode(observation), session))
+        session.step = max(session.step, step + 1)  # calls at the same time are one step
         return reply
 
     def reset(self) -> None:
         """Begin a new episode with the next observation."""
-        self._session.step = 0
+        self._session = self._session.reset()
 
     async def about(self) -> dict[str, Any]:
         """Return the server's description of its policy."""

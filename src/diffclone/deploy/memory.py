@@ -174,7 +174,10 @@ def predict(
         memory = Memory.blank(chunks, len(rows), *sizes)
     if len(memory) != len(rows):
         raise InvalidInput(f"the state is of {len(memory)} rows, the observation of {len(rows)}.")
-    flags = None if start is None else np.broadcast_to(np.asarray(start, np.bool_), len(rows))
+    flags = None if start is None else np.asarray(start, np.bool_)
+    if flags is not None and flags.shape not in ((), (1,), (len(rows),)):
+        raise InvalidInput(f"episode_start has shape {flags.shape}; expected ({len(rows)},).")
+    flags = None if flags is None else np.broadcast_to(flags, len(rows))
     actions, memory = advance(chunks, plan, rows, memory, flags)
     return (actions[0] if x.ndim == 1 else actions), memory
 

@@ -40,6 +40,10 @@ class InvalidPolicy(ValueError):
     """The file is damaged or is not an exported policy."""
 
 
+class MissingMemory(InvalidPolicy):
+    """The policy has a memory, but memory.py was not copied with this file."""
+
+
 class InvalidObservation(ValueError):
     """The observation has the wrong shape or contains NaN."""
 
@@ -49,7 +53,10 @@ def _memory() -> Any:
     try:
         return importlib.import_module("diffclone.deploy.memory")
     except ImportError:
-        return importlib.import_module("memory")
+        try:
+            return importlib.import_module("memory")
+        except ImportError:
+            raise MissingMemory("the policy has chunks or a history: copy memory.py beside runtime.py.") from None
 
 
 def _relu(x: Floats, out: Floats) -> None:
@@ -202,6 +209,8 @@ def load(path: str | Path) -> Policy:
         arrays = _arrays(content)
         about = json.loads(arrays.pop("about").tobytes())
         _check(arrays, about)
+    except MissingMemory:
+        raise
     except KeyError as missing:
         raise InvalidPolicy(f"{path} is not an exported policy: {missing.args[0]} is missing.") from None
     except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, RuntimeError, OverflowError) as error:

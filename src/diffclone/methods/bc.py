@@ -10,7 +10,7 @@ Regularisers, all off by default (z ~ N(0, 1)):
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final
+from typing import ClassVar, Literal, final, get_args
 
 from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Dims, Losses, Method, Parts, Training
@@ -44,6 +44,8 @@ class BC(Method[PolicyNet]):
     """Whether L_BC is the squared or the absolute error. The absolute error has its minimum at the median action."""
 
     def __post_init__(self) -> None:
+        if self.error not in get_args(Error):
+            raise InvalidSettings(f"error must be one of {', '.join(get_args(Error))}; it is {self.error!r}.")
         check_state_noise(self.state_noise)
         if lowest(self.smoothness) < 0 or lowest(self.smoothness_noise) < 0:
             raise InvalidSettings(

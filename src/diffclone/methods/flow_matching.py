@@ -2,7 +2,8 @@
 
 a_τ    = (1 − τ) ε + τ a,      ε ~ N(0, I),   τ uniform in {0, 1/T, …, (T − 1)/T}
 L_flow = E (v(a_τ, τ, s) − (a − ε))²                       mean over the batch and the action's dimensions
-π(s)   : from x ~ N(0, I) at τ = 0 to τ = 1 in `calls` equal Euler steps, x ← x + d v(x, τ, s)
+π(s)   : from x ~ N(0, I) at τ = 0 to τ = 1 in `calls` Euler steps, x ← x + d v(x, τ, s)
+         of about equal lengths d, multiples of 1/T
 
 With `shortcut` the network also knows the length d = 1/T, 2/T, 4/T, …, 1 of its step, and learns to take one step
 instead of two (shortcut models, Frans et al. 2025, arXiv 2410.12557), so that a single call gives an action:
@@ -34,7 +35,7 @@ TIMES = 2**HALVINGS
 class FlowMatching(Method[Denoiser]):
     """Draws an action in a few Euler steps, or in one if it has learned shortcuts."""
 
-    update_factor: ClassVar[int] = 5
+    update_factor: ClassVar[int] = 10
     training: Training = Training(updates=40_000, lr=1e-3, ema=0.999)
     width: int = Default(256)
     """Units of a hidden layer."""
@@ -54,6 +55,11 @@ class FlowMatching(Method[Denoiser]):
             )
         if not 0 <= self.shortcut < 1:
             raise InvalidSettings(f"shortcut is a fraction of a batch, at least 0 and below 1; it is {self.shortcut}.")
+        if self.shortcut and not 0 < round(self.shortcut * self.training.batch) < self.training.batch:
+            raise InvalidSettings(
+                f"shortcut is {self.shortcut}, which is none or all of a batch of {self.training.batch}; choose 0 or a "
+                "fraction of at least one pair and not all."
+            )
         if self.shortcut and TIMES % self.calls:
             raise InvalidSettings(f"with shortcut, calls must be a power of two; it is {self.calls}.")
 
@@ -65,7 +71,8 @@ class FlowMatching(Method[Denoiser]):
     def loss(self, weights: Denoiser, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """Return L_flow, or L."""
         s, a = batch.obs, batch.act
-        rows, longer = a.shape[-2], round(self.shortcut * a.shape[-2])
+        rows = a.shape[-2]
+        longer = min(round(self.shortcut * rows), rows - 1)  # held-out batches may be smaller
         ε, k, n = rng["noise"].normal(*a.shape[-2:]), rng["t"].integers(TIMES, rows), None
         if longer:  # in the first pairs the step has the length 2ⁿ/T, and τ is a multiple of it
             n = 1 + rng["length"].integers(HALVINGS, rows)

@@ -69,13 +69,14 @@ class IBCLangevin(Method[Energy]):
         start = weights.sample_box(rng["counter"], s.shape[-2], self.counter_examples)
         counter = batch.mask(self.training_walk.walk(weights, s, start, rng["walk"]))
         nce = weights.contrastive_loss(s, a, counter)
-        grad = self.gradient_penalty(weights, s, torch.cat([a[..., None, :], counter], -2))
+        grad = self.gradient_penalty(weights, batch, torch.cat([a[..., None, :], counter], -2))
         return Losses(nce + self.penalty * grad, {"L_NCE": nce, "L_grad": grad})
 
-    def gradient_penalty(self, weights: Energy, obs: Obs, acts: Tensor) -> Scalars:
+    def gradient_penalty(self, weights: Energy, batch: Batch, acts: Tensor) -> Scalars:
         """Return L_grad, one number per member."""
         half = (weights.high - weights.low) / 2
-        gradient = half * weights.gradient(obs, acts, differentiable=True)
+        gradient = half * weights.gradient(batch.obs, acts, differentiable=True)
+        gradient = batch.mask(gradient, torch.zeros_like(batch.act))
         return (gradient.abs().amax(-1) - self.margin).clamp(min=0).square().mean((-2, -1))
 
     def act(self, weights: Energy, obs: Obs, rng: Rng) -> Act:

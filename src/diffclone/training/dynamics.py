@@ -23,6 +23,7 @@ from diffclone.training.loop import run_reporting, train_stage
 from diffclone.training.members import Stack
 from diffclone.training.session import Session
 from diffclone.training.step import Dataset
+from diffclone.training.windows import has_consecutive_steps
 
 MODELS = 4
 """Networks in the ensemble."""
@@ -140,7 +141,7 @@ def learn_dynamics(
     first = np.ones(demos.num_steps, dtype=bool)
     first[demos.episode_ends - 1] = False
     rows = np.flatnonzero(first)
-    if not len(rows) or "transitions_taken" in demos.meta:
+    if not len(rows) or not has_consecutive_steps(demos.meta):
         return None
     z = scale.scale_obs(torch.tensor(demos.obs, device=device))
     a = scale.scale_act(torch.tensor(demos.act, device=device))

@@ -103,6 +103,6 @@ def stage_updates(model: Model[Any], stage: str = "policy") -> dict[str, int]:
 
 
 def first_steps(demos: Demonstrations) -> Demonstrations:
-    """Return the first episodes, of at least one and about `ROWS` steps."""
+    """Return the first episodes, of about `ROWS` steps, and the longest one, so that windows fit as in all the data."""
     count = int((demos.episode_ends <= ROWS).sum())
-    return demos.take(range(max(1, count)))
+    return demos.take(sorted({*range(max(1, count)), int(demos.lengths.argmax())}))

@@ -165,7 +165,7 @@ def train_part(
         trained, _ = updates.results()
         for seed, row in zip(group, to_matrix(trained), strict=True):
             rows[seed] = row
-            if cache is not None and identity is not None:
+            if cache is not None and identity is not None and updates.done == part.training.updates:
                 cache.save(identity, seed, row)
     matrix = torch.stack([rows[seed].to(session.device, session.dtype) for seed in seeds])
     return from_matrix(net, matrix).requires_grad_(requires_grad=False)

@@ -6,8 +6,9 @@
 The windows of a batch are gathered by index, so the demonstrations are held in memory once.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -76,8 +77,14 @@ def check_windows(chunks: Chunks, demos: Demonstrations) -> None:
                 f"{name} is {size}, but the longest episode has {longest} steps (the shortest {shortest}). "
                 f"Choose a {name} of at most {longest}."
             )
-    if "transitions_taken" in demos.meta:
+    if not has_consecutive_steps(demos.meta):
         raise InvalidSettings(
             "these demonstrations are a fraction of the transitions, so their steps are not consecutive; horizon and "
             "history must be 1. Take a fraction of the episodes instead."
         )
+
+
+def has_consecutive_steps(meta: Mapping[str, Any]) -> bool:
+    """Return whether the steps of an episode follow each other, also in demonstrations that were joined."""
+    joined: list[Mapping[str, Any]] = meta.get("joined", [])
+    return "transitions_taken" not in meta and all(has_consecutive_steps(added.get("meta", {})) for added in joined)
