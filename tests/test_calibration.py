@@ -11,6 +11,7 @@ import tyro
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training
 from diffclone.cli.calibrate import Calibrate
+from diffclone.cli.serve import describe_other_member
 from diffclone.deploy.calibration import collect_rollouts, make_monitor
 from diffclone.deploy.monitor import EpisodeMonitor, Monitor, split_episodes
 from diffclone.deploy.monitors.calibrated import Calibration
@@ -165,6 +166,24 @@ def test_a_calibration_is_replaced_only_with_again(run: Run, held_out: str) -> N
     assert read_calibration(run) == before
     Calibrate(run.folder, data=held_out, alpha=0.2, again=True, score="nearest").run()
     assert read_calibration(run).alpha == 0.2
+
+
+def test_a_calibration_that_cannot_be_read_is_replaced(run: Run, held_out: str, tmp_path: Path) -> None:
+    (run.folder / "policy" / "calibration.json").write_text("{}")
+    with pytest.raises(InvalidFile, match="has format None"):
+        run.policy()
+    Calibrate(run.folder / "policy", data=held_out, alpha=0.1, score="nearest", again=True).run()
+    assert read_calibration(run).alpha == 0.1
+    run.policy().save(tmp_path / "alone")
+    with pytest.raises(InvalidSettings, match="alone is not the folder of a run"):
+        Calibrate(tmp_path / "alone", data=held_out).run()
+
+
+def test_a_server_says_which_member_is_calibrated(run: Run, held_out: str) -> None:
+    Calibrate(run.folder, data=held_out, alpha=0.1, score="nearest", member=1).run()
+    assert "alpha holds for member 1 only" in str(describe_other_member(run.policy(), 0))
+    assert describe_other_member(run.policy(), -1) is None
+    assert describe_other_member(run.policy()[0], 0) is None  # a single member does not know its number
 
 
 @pytest.mark.parametrize(

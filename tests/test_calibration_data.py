@@ -90,6 +90,23 @@ def test_the_default_is_the_held_out_episodes(diffclone: Command, folder: Path) 
     assert false_alarms(void) > 0.5
 
 
+def test_a_part_of_the_training_data_is_named(diffclone: Command, folder: Path) -> None:
+    known = RunEpisodes.load(folder / "run")
+    assert known is not None
+    # The columns have names that only the options of the training tell apart from others.
+    mine = Demonstrations.load(folder / "mine.npz")
+    part = mine.take(mine.find_shared_episodes(known.trained)[:7])
+    numbers = np.repeat(np.arange(7), part.lengths)
+    np.savez(folder / "part.npz", state=part.obs, command=part.act, number=numbers)
+    read = {"obs_keys": ["state"], "action_keys": ["command"], "episode_key": "number"}
+    replace(known, source=str(folder / "mine.npz"), read=read).save(folder / "run")
+    flags = ("--training", folder / "part.npz", "--score", "nearest", "--threshold", "constant")
+    make_episodes(19, seed=5).save(folder / "other.npz")
+    result = diffclone("calibrate", folder / "run", "--data", folder / "other.npz", *flags)
+    assert result.code == 0, result.err
+    assert "part.npz has 7 of the 20 training episodes; scores are fitted to these." in result.err
+
+
 def test_training_episodes_can_be_left_out(diffclone: Command, folder: Path, trained: Path) -> None:
     (folder / "mine.npz").rename(folder / "moved.npz")
     episodes = folder / "run" / "episodes.json"

@@ -242,6 +242,7 @@ def test_snapshots_are_compared(diffclone: Command, folder: Path) -> None:
         (("untold", "a"), "untold was trained on a file of no known task; add --env ID"),
         (("a", "varied"), r"varied differ in training\.lr \(0\.0001, 0\.001\); choose one value: --where"),
         (("a", "b", "--task", "spirale"), "unknown task 'spirale'; did you mean 'spiral'"),
+        (("a", "b", "--where", "lr=1"), r"--where lr: members differ in seed\."),
         (("a", "b", "--episodes", "1"), "--episodes must be at least 2; it is 1"),
         (("a", "b", "--out", "page.pdf"), r"the page is written as \.html"),
     ],

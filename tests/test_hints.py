@@ -3,6 +3,7 @@
 import importlib
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from conftest import Command, CommandResult, assert_error
-from diffclone import Demonstrations, Policy
+from diffclone import BCGMM, Demonstrations, Network, Policy, Training, fit
 from diffclone.cli.hints import next_after_rendering, next_command
 from diffclone.cli.parser import parse
 from diffclone.cli.sources import Place
@@ -74,6 +75,10 @@ def test_from_a_file_to_a_server(diffclone: Command, demos: Path, monkeypatch: p
     for place, words in (("Pendulum-v1", ["export"]), ("maze", ["calibrate", "--env", "maze"])):
         few = next_after_rendering(Run(run), Run(run).policy(), Place(place, {}))
         assert few == next_command(words[0], run, *words[1:])
+    policy, place = Run(run).policy(), Place("maze", {"start_noise": 2.0})
+    assert next_after_rendering(Run(run), policy, place).endswith("--env maze --options start_noise=2.0")
+    chunks = replace(policy, method=replace(policy.method, horizon=2))
+    assert next_after_rendering(Run(run), chunks, place) == next_command("export", run)
     assert (run / "episode.gif").exists()
     serving = hint(diffclone("export", run, "--to", "numpy"))
     assert serving == ["serve", str(run)]
@@ -106,6 +111,12 @@ def test_without_a_guide_the_export_follows(diffclone: Command, tmp_path: Path) 
     assert_error(diffclone("render", "--out", tmp_path / "a.gif"), r"name a task, or the folder of a run")
     assert_error(diffclone("render", "--env", "Pendulum-v1", "--out", tmp_path / "a.gif"), "Pendulum-v1 has no expert")
     assert_error(diffclone("render", "runs/no", "--out", tmp_path / "a.gif"), "runs/no is not a run")
+
+
+def test_a_method_that_cannot_be_exported_is_served(demos: Path) -> None:
+    method = BCGMM(training=Training(updates=1), network=Network(width=8, depth=1))
+    policy = fit(method, Demonstrations.load(demos), seeds=(0,), device="cpu", suggest=False)
+    assert next_after_rendering(Run(demos.parent), policy, Place("maze", {})) == next_command("serve", demos.parent)
 
 
 def test_a_rendered_episode_is_the_evaluated_one(diffclone: Command, demos: Path, tmp_path: Path) -> None:

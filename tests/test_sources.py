@@ -13,7 +13,7 @@ from diffclone import BC, Demonstrations, Network, Policy, Training
 from diffclone.cli.arguments import find_demonstrations
 from diffclone.cli.hints import next_evaluation
 from diffclone.cli.sources import find_policy
-from diffclone.errors import DiffcloneError, InvalidFile, install_command
+from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings, install_command
 from diffclone.experiments.task_settings import TASK_SETTINGS
 from diffclone.fit import FitOptions
 from diffclone.records import Record
@@ -67,6 +67,12 @@ def test_folders_without_a_policy_are_one_line(run: Path, tmp_path: Path) -> Non
         find_policy(tmp_path / "run2")
     with pytest.raises(InvalidFile, match=r"not a run: it has no run\.json"):
         find_policy(tmp_path).load()
+    with pytest.raises(InvalidSettings, match=r"is the snapshot of update 2; leave out --snapshot 4\."):
+        find_policy(run / "snapshots" / "2", snapshot=4)
+    shutil.copytree(run / "snapshots" / "2", run / "snapshots" / "2-old")
+    assert Run(run).snapshot_updates == [2]
+    with pytest.raises(InvalidFile, match="is no snapshot: '2-old' is not the number of an update"):
+        find_policy(run / "snapshots" / "2-old")
     Policy.load(run).save(tmp_path / "alone")
     with pytest.raises(InvalidFile, match="alone is a single policy"):
         find_policy(tmp_path / "alone", snapshot=2)

@@ -262,13 +262,13 @@ class Policy:
                 self.calibrated_monitor.save(temporary)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: torch.device | str = "cpu") -> "Policy":
-        """Read a folder that `save` wrote, or the policy in the folder of a run."""
+    def load(cls, folder: str | Path, *, device: torch.device | str = "cpu", monitor: bool = True) -> "Policy":
+        """Read a folder that `save` wrote, or the policy in the folder of a run; its monitor only if `monitor`."""
         folder = find_policy_folder(Path(folder))
         config = PolicyConfig.read(folder / "config.json")
         net, normaliser, bounds = config.read_weights(folder)
         normaliser, chunks = normaliser.to(device, normaliser.obs_mean.dtype), config.method.chunks
-        monitored = (folder / CALIBRATION).exists()
+        monitored = monitor and (folder / CALIBRATION).exists()
         return cls(
             config.method,
             net.to(device),

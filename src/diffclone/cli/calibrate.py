@@ -1,12 +1,13 @@
 """The `calibrate` command."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import tyro
 
 from diffclone.cli.arguments import ReadArguments, Reading, RunFolder, find_demonstrations
 from diffclone.cli.console import bars, print_json, print_message
+from diffclone.cli.sources import find_policy
 from diffclone.data import Demonstrations
 from diffclone.data.formats import NO_OPTIONS, ReadOptions
 from diffclone.deploy.calibration import (
@@ -78,8 +79,7 @@ class Calibrate:
             raise InvalidSettings("--skip-trained needs --data FILE.")
         if self.read != ReadArguments() and self.data is None:
             raise InvalidSettings("options of reading need --data FILE; a run's own data is read as for its training.")
-        run = Run(self.run_folder)
-        run.policy()  # raises an error if the run has not finished
+        run = self.find_run()
         path = run.folder / "policy" / CALIBRATION
         if not self.again:
             refuse_existing(path, "Add --again to replace it.")
@@ -100,6 +100,16 @@ class Calibrate:
         )
         print_message(q.describe())
 
+    def find_run(self) -> Run:
+        """Return the finished run. Its policy has no monitor: one that cannot be read can be replaced."""
+        source = find_policy(self.run_folder)
+        if source.run is None or source.snapshot is not None:
+            raise InvalidSettings(
+                f"{self.run_folder} is not the folder of a run. A monitor belongs to the trained policy of a run: "
+                "diffclone calibrate RUN."
+            )
+        return replace(source.run, trained=source.run.load("policy", "cpu", monitor=False))
+
     @property
     def rule(self) -> Rule:
         """The scores and thresholds that the flags ask for."""
@@ -111,7 +121,9 @@ class Calibrate:
         known, task = run.episodes, run.identity().get("task")
         read = NO_OPTIONS if known is None else ReadOptions.from_dict(known.read)
         sources = [(None if known is None else known.source, read), (task, NO_OPTIONS)]
-        sources = [(self.training, NO_OPTIONS)] if self.training else [*sources, (self.data, self.read.options())]
+        sources.append((self.data, self.read.options()))
+        if self.training:  # the file of the training, or a copy that another program wrote
+            sources = [(self.training, options) for options in (NO_OPTIONS, read)[: 1 + (read != NO_OPTIONS)]]
         problem = f"{run.folder} does not say which demonstrations it was trained on."
         for source, options in sources:
             if not isinstance(source, str):
@@ -135,6 +147,8 @@ class Calibrate:
             return demos
         if not (chosen := demos.find_shared_episodes(known.trained)):
             raise InvalidData(f"{source} has no episode that {run.folder} was trained on.")
+        if len(chosen) < (count := run.policy().data.get("episodes", 0)):
+            print_message(f"{source} has {len(chosen)} of the {count} training episodes; scores are fitted to these.")
         return demos.take(chosen)
 
     def on_demonstrations(self, run: Run) -> Policy:

@@ -71,7 +71,11 @@ class Compare:
         device = str(choose_device(self.device))
         where = parse_values("--where", self.where)
         sources = [find_policy(path) for path in self.runs]
-        policies = [select(source.load(device), where, path) for source, path in zip(sources, self.runs, strict=True)]
+        policies = [source.load(device) for source in sources]
+        fields = dict.fromkeys(name for policy in policies for name in policy.members[0])
+        if unknown := [name for name in where if name not in fields]:
+            raise InvalidSettings(f"--where {unknown[0]}: members differ in {', '.join(fields)}.")
+        policies = [select(policy, where, path) for policy, path in zip(policies, self.runs, strict=True)]
         check_sizes(self.runs, policies)
         place = self.find_place(sources, policies)
         runs = [

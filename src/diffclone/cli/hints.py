@@ -1,9 +1,12 @@
 """The commands that could follow, as lines to paste into a shell."""
 
+import json
 import shlex
 from pathlib import Path
 
 from diffclone.cli.sources import Place, PolicySource
+from diffclone.nn.images import ConvNet
+from diffclone.nn.layers import MLP
 from diffclone.policy import Policy
 from diffclone.tasks import TASKS
 from diffclone.training.runs import Run
@@ -19,14 +22,19 @@ def next_command(command: str, *arguments: str | Path, about: str = "") -> str:
 
 
 def next_after_rendering(run: Run, policy: Policy, place: Place) -> str:
-    """Return the command that calibrates a monitor, where that needs no further choice; else the export."""
+    """Return the command that calibrates a monitor, where that needs no further choice; else the export or server."""
     if policy.guide is not None and policy.calibrated_monitor is None:
         known = run.episodes
         if known is not None and known.source is not None and len(known.held_out) >= ENOUGH:
             return next_command("calibrate", run.folder)
-        if place.name in TASKS and TASKS[place.name].metric == "success":  # it calibrates on successful episodes
-            return next_command("calibrate", run.folder, "--env", place.name)
-    return next_command("export", run.folder)
+        # It calibrates on successful episodes. Those of policies with chunks cannot be scored.
+        if place.name in TASKS and TASKS[place.name].metric == "success" and not policy.chunks.has_memory:
+            options = [f"{name}={json.dumps(value)}" for name, value in place.options.items()]
+            return next_command(
+                "calibrate", run.folder, "--env", place.name, *(["--options", *options] * bool(options))
+            )
+    exported = isinstance(policy.net, MLP | ConvNet)  # methods that act by one call of a network
+    return next_command("export" if exported else "serve", run.folder)
 
 
 def next_evaluation(folder: Path, policy: Policy) -> str:

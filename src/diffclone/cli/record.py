@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, final
 
 from diffclone.cli.console import bars, print_json, print_message
+from diffclone.cli.hints import next_command
 from diffclone.cli.sources import find_policy
 from diffclone.cli.user_function import load_function
 from diffclone.data.formats import check_target
@@ -80,7 +81,7 @@ class Record:
             counts = {"episodes": demos.num_episodes, "steps": demos.num_steps, "played": played.episodes}
             print_json({"out": self.out, **counts, "fingerprint": demos.fingerprint})
         else:
-            print_message(f"wrote {self.out}, {demos!r}. Next: diffclone train {self.out} --out RUN")
+            print_message(f"wrote {self.out}, {demos!r}. {next_command('train', self.out, '--out', 'RUN')}")
 
     def check(self) -> None:
         """Refuse wrong numbers, and a place that cannot be written to, before anything is played."""

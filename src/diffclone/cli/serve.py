@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from diffclone.cli.arguments import RunFolder
 from diffclone.cli.console import print_message
 from diffclone.cli.sources import find_policy
+from diffclone.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,10 @@ class Serve:
         """Serve the policy until Ctrl-C or SIGTERM."""
         from diffclone.deploy.server import Server, serve  # needs packages that not every installation has
 
-        policy = find_policy(self.run_folder).load()[self.member]
+        policies = find_policy(self.run_folder).load()
+        policy = policies[self.member]
+        if notice := describe_other_member(policies, self.member):
+            print_message(notice)
         token = self.token if self.token is not None else os.environ.get("DIFFCLONE_TOKEN")
         server = Server(policy, token=token, allow_hosts=self.allow_host, allow_origins=self.allow_origin)
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -40,3 +44,15 @@ class Serve:
             print_message(f"{policy!r} serves http://{host}:{port}/act. Press Ctrl-C to stop.")
 
         serve(server, self.host, self.port, on_start)
+
+
+def describe_other_member(policy: Policy, member: int) -> str | None:
+    """Return what to know if the monitor is calibrated for another member of a policy; None if it is for this one."""
+    monitor, chosen = policy.calibrated_monitor, range(len(policy))[member]
+    known = None if monitor is None or monitor.calibration is None else monitor.calibration.member
+    if known is None or known == chosen or len(policy) == 1:
+        return None
+    return (
+        f"The monitor is calibrated for member {known}, and member {chosen} acts: alpha holds for member {known} only. "
+        f"Calibrate again: diffclone calibrate RUN --again --member {chosen}."
+    )

@@ -71,6 +71,12 @@ def find_policy(path: Path, snapshot: int | None = None) -> PolicySource:
         for run, update in ((folder.parent, None), (folder.parent.parent, folder.name)):
             inside = folder.name == "policy" if update is None else folder.parent.name == "snapshots"
             if inside and (run / "run.json").exists():
+                if update is not None and not update.isdecimal():
+                    raise InvalidFile(f"{path} is no snapshot: {update!r} is not the number of an update.")
+                if update is not None and snapshot not in (None, int(update)):
+                    raise InvalidSettings(
+                        f"{path} is the snapshot of update {update}; leave out --snapshot {snapshot}."
+                    )
                 return PolicySource(run, Run(run), snapshot if update is None else int(update))
         if snapshot is not None:
             raise InvalidFile(f"--snapshot is for the folder of a run; {path} is a single policy.")

@@ -89,7 +89,8 @@ class Run:
     @property
     def snapshot_updates(self) -> list[int]:
         """The updates that the run has snapshots of."""
-        return sorted(int(path.name) for path in (self.folder / "snapshots").glob("[0-9]*"))
+        names = [path.name for path in (self.folder / "snapshots").glob("[0-9]*")]
+        return sorted(int(name) for name in names if name.isdecimal())
 
     def snapshot(self, update: int, device: str = "cpu") -> Policy:
         """Return the policy at one of these updates."""
@@ -98,15 +99,15 @@ class Run:
             raise InvalidFile(f"{self.folder} has no snapshot of update {update}; it has {known}.")
         return self.load(f"snapshots/{update}", device)
 
-    def load(self, name: str, device: str) -> Policy:
-        """Read a policy of the run, with the run's guide."""
+    def load(self, name: str, device: str, *, monitor: bool = True) -> Policy:
+        """Read a policy of the run, with the run's guide; without its monitor if that is to be replaced."""
         if not (self.folder / "run.json").exists():
             raise InvalidFile(f"{self.folder} is not a run: it has no run.json. Make one with: diffclone train.")
         if not self.finished:
             raise InvalidFile(
                 f"{self.folder} has not finished training. Run the same `diffclone train` command again to resume it."
             )
-        policy = Policy.load(self.folder / name, device=device)
+        policy = Policy.load(self.folder / name, device=device, monitor=monitor)
         files = {path.name.removesuffix(".safetensors"): path for path in (self.folder / "parts").glob("*.safetensors")}
         if "guide" not in files:
             return policy
