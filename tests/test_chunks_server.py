@@ -161,6 +161,9 @@ def test_the_number_of_sessions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
         asyncio.run(step(found, name, 0))
     with pytest.raises(RequestError, match="2 sessions and no room"):
         asyncio.run(step(found, "c", 0))
+    monkeypatch.setattr(sessions, "FULL_IDLE_SECONDS", -1.0)
+    asyncio.run(step(found, "c", 0))
+    assert list(found.known) == ["a", "c"], "only the oldest is forgotten for a new one"
     monkeypatch.setattr(sessions, "IDLE_SECONDS", -1.0)
     asyncio.run(step(found, "c", 0))
     assert list(found.known) == ["c"]
@@ -175,6 +178,21 @@ def test_the_memory_of_sessions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(RequestError, match="no room"):
         asyncio.run(step(found, "b", 0))
     asyncio.run(step(found, "a", 0))
+
+
+def test_scores_count_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = memory_of_one(monkeypatch)
+    asyncio.run(step(found, "a", 0))
+    without, original = found.bytes, found.call
+
+    async def call(windows: Any) -> Any:
+        return (await original(windows))[0], {"both": np.zeros(len(windows))}
+
+    found.call = call
+    for name in ("a", "b"):
+        asyncio.run(step(found, name, 0))
+    asyncio.run(step(found, "a", 1))
+    assert found.bytes == 2 * (without + 8)
 
 
 def test_two_steps_of_one_session_do_not_overlap(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -159,6 +159,19 @@ def test_short_work_adds_nothing_to_a_log(clock: Clock) -> None:
     assert stream.getvalue() == ""
 
 
+def test_a_stage_that_ended_early_has_no_time_left(clock: Clock) -> None:
+    stream = io.StringIO()
+    bars = Bars("terminal", stream)
+    for update in (100, 200, 300):
+        clock.now += 10
+        bars.training("", report(update))
+    assert "left" in stream.getvalue()
+    bars.close()
+    last = stream.getvalue().split("\r")[-1]
+    assert last.startswith("policy × 3: 300 of 1,000")
+    assert "left" not in last
+
+
 def test_stages_of_parallel_jobs_end_once_each(clock: Clock) -> None:
     stream = io.StringIO()
     bars = Bars("terminal", stream)

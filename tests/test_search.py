@@ -232,7 +232,7 @@ def test_a_folder_with_something_else_is_not_changed(tmp_path: Path) -> None:
     [
         (line_demonstrations(3, steps=40), "3 episodes: too few to hold out whole ones. Pieces", 1),
         (line_demonstrations(1, steps=60), "1 episode: too few to hold out whole ones. Pieces", 1),
-        (line_demonstrations(1, steps=4), "1 episode with 4 steps are too few to hold any out.*BC for 20", 0),
+        (line_demonstrations(1, steps=4), "1 episode with 4 steps is too few to hold any out.*BC for 20", 0),
         (line_demonstrations(3, steps=1), "3 episodes with 3 steps are too few to hold any out", 0),
         (line_demonstrations(12, steps=1), "episodes have one step: the choice is by the error of single", 1),
     ],
@@ -297,9 +297,12 @@ def test_naming_a_method_or_a_setting_does_not_search(
     def fail(*given: Any, **more: Any) -> None:
         pytest.fail("a search")
 
+    def no_estimate(*given: Any) -> dict[str, float]:
+        return {}
+
     monkeypatch.setattr("diffclone.cli.train.train_run", stop)
     monkeypatch.setattr("diffclone.cli.train.run_search", fail)
-    monkeypatch.setattr("diffclone.cli.train.estimate_seconds", lambda *given: {})
+    monkeypatch.setattr("diffclone.cli.train.estimate_seconds", no_estimate)
     assert diffclone("train", tmp_path / "mine.npz", *flags, "--out", tmp_path / "run").code == 2
     assert diffclone("train", tmp_path / "mine.npz", "--coefficient", "auto", "--out", tmp_path / "run").code == 2
     assert len(trained) == 2

@@ -144,6 +144,7 @@ class Bars:
 
     def end(self, stage: Stage) -> None:
         """Leave one line about a stage."""
+        stage.left = None  # no time is left of a stage that ended early either
         del self.stages[stage.label]
         self.ended.add(stage.label)
         if self.style == "terminal":

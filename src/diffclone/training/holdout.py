@@ -54,7 +54,8 @@ def divide(
     parts = hold_out(demos)
     if parts is None:
         what = f"{demos.num_episodes} episode{'s' * (demos.num_episodes > 1)} with {demos.num_steps} steps"
-        return None, [f"{what} are too few to hold any out, so that nothing can be chosen; {fixed}"]
+        verb = "is" if demos.num_episodes == 1 else "are"
+        return None, [f"{what} {verb} too few to hold any out, so that nothing can be chosen; {fixed}"]
     notes: list[str] = []
     if demos.num_episodes < FEW:
         notes.append(

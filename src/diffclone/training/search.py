@@ -250,9 +250,7 @@ def try_all(
         try:
             run = train_run(folder / SEARCH / name, method, train, fit_options, quick=options.quick, progress=report)
         except OutOfTime:
-            print_line(
-                "DBC is left out: the machine has become slower, and the budget ends before its guide is trained."
-            )
+            print_line("DBC is left out: the budget would end before its guide is trained.")
             break
         for updates, policy in run.snapshots(str(choose_device(options.device))).items():
             found += list_candidates(name, updates, policy.members, selection_metrics(policy, context))

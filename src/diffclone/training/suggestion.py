@@ -1,6 +1,7 @@
 """Choose sizes and schedules that fit the demonstrations, for settings that the user did not set.
 
-width    = 256, 512 or 1024 for up to 16, 64 or more numbers in (s, a)
+width    = 256, 512 or 1024 for up to 16, 64 or more numbers in one step (s, a), where an image counts as 32; that of
+           a `network` is at least its default
 updates  = 50 passes over the data with batches of 128, between 3,000 and 30,000, times `Model.update_factor`
 
 Longer trainings did not score better in the tuning study (docs/training.md): most settings are best at 1,000 to 4,000

@@ -23,6 +23,8 @@ from diffclone.deploy.serving.bodies import Floats, RequestError, Scores
 
 IDLE_SECONDS = 600.0
 """A session without a request for so long is forgotten."""
+FULL_IDLE_SECONDS = 60.0
+"""The same if a new session needs its room."""
 MAX_SESSIONS = 1024
 MAX_SESSION_BYTES = 64 * 2**20
 """Memory of all sessions together."""
@@ -49,8 +51,10 @@ class Session:
 
     @property
     def bytes(self) -> int:
-        """The size of both memories."""
-        return 2 * sum(array.nbytes for array in (self.memory.seen, self.memory.plan, self.memory.weight))
+        """The size of both memories and of the scores."""
+        memory, scores = self.memory, (self.scores or {}).values()
+        both = 2 * sum(array.nbytes for array in (memory.seen, memory.plan, memory.weight, memory.left))
+        return both + sum(values.nbytes for values in scores)
 
 
 @final
@@ -79,16 +83,17 @@ class Sessions:
                 chunk = rows.reshape(len(due), self.chunks.horizon, -1)
                 scores = None if found is None else merge_scores(session.scores, found, due, len(obs))
             action, after = play(self.chunks, memory, due, chunk)
+            self.bytes -= session.bytes
             session.before, session.memory, session.step, session.scores = before, after, step, scores
+            self.bytes += session.bytes
         finally:
             session.busy, session.used = False, time.monotonic()
         return action.astype(np.float32, copy=False), scores
 
     def find(self, name: str, step: int, rows: int) -> Session:
         """Return the session of a step, or begin one. A step that is not the next one is refused."""
-        now = time.monotonic()
-        while self.known and not (oldest := next(iter(self.known.values()))).busy and now - oldest.used > IDLE_SECONDS:
-            self.bytes -= self.known.popitem(last=False)[1].bytes
+        while self.forget_oldest(IDLE_SECONDS):
+            pass
         session = self.known.get(name)
         if session is not None and session.busy:
             raise RequestError(
@@ -99,7 +104,8 @@ class Sessions:
         elif session is None:
             raise RequestError(
                 HTTPStatus.NOT_FOUND,
-                f"the session {name} is unknown, or was idle for {IDLE_SECONDS / 60:g} minutes. Begin with X-Step: 0.",
+                f"the session {name} is unknown, or was idle for {IDLE_SECONDS / 60:g} minutes "
+                f"({FULL_IDLE_SECONDS / 60:g} if the server is full). Begin with X-Step: 0.",
             )
         if step not in (session.step, session.step + 1):
             raise RequestError(
@@ -107,9 +113,17 @@ class Sessions:
             )
         if rows != (began := len(session.memory)):
             raise RequestError(HTTPStatus.BAD_REQUEST, f"the session {name} began with {began} rows, not {rows}.")
-        session.used = now
+        session.used = time.monotonic()
         self.known.move_to_end(name)
         return session
+
+    def forget_oldest(self, seconds: float) -> bool:
+        """Forget the session that was used least recently, if it was idle for so long; return whether it was."""
+        oldest = next(iter(self.known.values()), None)
+        if oldest is None or oldest.busy or time.monotonic() - oldest.used <= seconds:
+            return False
+        self.bytes -= self.known.popitem(last=False)[1].bytes
+        return True
 
     def begin(self, name: str, rows: int) -> Session:
         """Begin an episode in a new session, or in an old one that then forgets its episode."""
@@ -117,10 +131,11 @@ class Sessions:
             self.bytes -= self.known.pop(name).bytes
         blank = Memory.blank(self.chunks, rows, *self.sizes)
         session = Session(blank, blank)
-        if len(self.known) >= MAX_SESSIONS or self.bytes + session.bytes > MAX_SESSION_BYTES:
-            raise RequestError(
-                HTTPStatus.SERVICE_UNAVAILABLE, f"the server has {len(self.known)} sessions and no room for more."
-            )
+        while len(self.known) >= MAX_SESSIONS or self.bytes + session.bytes > MAX_SESSION_BYTES:
+            if not self.forget_oldest(FULL_IDLE_SECONDS):
+                raise RequestError(
+                    HTTPStatus.SERVICE_UNAVAILABLE, f"the server has {len(self.known)} sessions and no room for more."
+                )
         self.known[name] = session
         self.bytes += session.bytes
         return session
@@ -132,7 +147,8 @@ def read_headers(headers: Mapping[str, str]) -> tuple[str, int]:
     if not re.fullmatch(r"[\w.-]{1,64}", name, re.ASCII) or not re.fullmatch(r"\d{1,12}", step, re.ASCII):
         raise RequestError(
             HTTPStatus.BAD_REQUEST,
-            "this policy has a memory: send X-Session (a name of up to 64 letters and digits) and X-Step (0, 1, 2, …).",
+            "this policy has a memory: send X-Session (a name of up to 64 letters, digits, dots, hyphens and "
+            "underscores) and X-Step (0, 1, 2, …).",
         )
     return name, int(step)
 
