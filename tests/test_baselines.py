@@ -180,7 +180,9 @@ def sides(name: str) -> Any:
     return policy(name)(np.full((400, 1), 0.2))[:, 0] - 0.2
 
 
-@pytest.mark.parametrize("name", ["bc-gmm", "flow", "shortcut"])
+@pytest.mark.parametrize(
+    "name", ["bc-gmm", pytest.param("flow", marks=pytest.mark.slow), pytest.param("shortcut", marks=pytest.mark.slow)]
+)
 def test_methods_that_sample_choose_both_modes_as_often_as_the_expert(name: str) -> None:
     found = sides(name)
     left, right = found[found < 0], found[found > 0]
