@@ -296,3 +296,65 @@ def test_pickles_are_refused_with_the_way_out(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(pickle.dumps({"obs": STATE}))
         with pytest.raises(InvalidData, match=r"is a pickle, .* is not read.*Demonstrations\.from_episodes"):
             Demonstrations.load(tmp_path / name)
+
+
+def test_flags_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    for wrong, message in ((["no"] * 8, "terminals must contain true and false"), ([np.nan] * 8, "contains NaN")):
+        np.savez(tmp_path / "a.npz", obs=STATE, actions=ACT, terminals=wrong)  # pyright: ignore
+        with pytest.raises(InvalidData, match=message):
+            Demonstrations.load(tmp_path / "a.npz")
+        (tmp_path / "a.npz").unlink()
+        np.savez(tmp_path / "b.npz", obs=pad(STATE), actions=pad(ACT), dones=np.resize(wrong, (3, 4)))
+        with pytest.raises(InvalidData, match="dones must contain true and false"):
+            Demonstrations.load(tmp_path / "b.npz")
+    np.savez(tmp_path / "c.npz", obs=STATE, actions=ACT, lengths=[3.0, 5.0])
+    with pytest.raises(InvalidData, match="lengths must contain integers"):
+        Demonstrations.load(tmp_path / "c.npz")
+
+
+def test_own_arrays_are_read_beside_others(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", obs=STATE, act=ACT, episode_ends=ENDS, actions=GOAL, observations=GOAL)
+    check(Demonstrations.load(tmp_path / "a.npz"))
+    assert np.array_equal(Demonstrations.load(tmp_path / "a.npz", action_keys="actions").act, GOAL)
+
+
+@pytest.mark.parametrize("by_episode", [False, True])
+def test_images_are_read_only_if_they_are_chosen(tmp_path: Path, *, by_episode: bool) -> None:
+    arrays: dict[str, Any] = {
+        "obs/image": np.ones((8, 4, 4, 3)),
+        "obs/state": STATE,
+        "actions": ACT,
+        "dones": TERMINALS,
+    }
+    if by_episode:
+        arrays = {name: values.reshape(2, 4, *values.shape[1:]) for name, values in arrays.items()}
+    np.savez(tmp_path / "a.npz", **arrays)
+    demos = Demonstrations.load(tmp_path / "a.npz")
+    assert (demos.obs.shape[1], demos.meta["understood"]["left_out"]) == (3, {"obs/image": [4, 4, 3]})
+    assert Demonstrations.load(tmp_path / "a.npz", obs_keys=["obs/image", "obs/state"]).obs.shape[1] == 51
+
+
+def test_files_of_a_folder_have_steps_first(tmp_path: Path) -> None:
+    starts = np.isin(np.arange(8), [0, 3, 4])
+    np.savez(tmp_path / "1.npz", obs=STATE, action=ACT, episode_starts=starts)
+    check(Demonstrations.load(tmp_path))
+    np.savez(tmp_path / "2.npz", obs=STATE[None], action=ACT[None])
+    with pytest.raises(InvalidData, match=r"2.npz: actions have the shape \(1, 8, 2\); \(steps, size\) was expected"):
+        Demonstrations.load(tmp_path)
+
+
+def test_columns_that_are_not_used_may_have_any_content(tmp_path: Path) -> None:
+    columns: dict[str, Any] = {"tokens": [[1], [1, 2], *[None] * 6], "obs": [*STATE], "act": [*ACT], "episode": NUMBERS}
+    parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    check(Demonstrations.load(tmp_path / "a.parquet"))
+    check(Demonstrations.from_dataframe(pd.DataFrame(columns)))
+    with pytest.raises(InvalidData, match="rows of tokens differ in length or are missing"):
+        Demonstrations.from_dataframe(pd.DataFrame(columns), obs_keys=["tokens"])
+
+
+def test_datasets_of_the_hub_are_not_downloaded(tmp_path: Path) -> None:
+    with pytest.raises(InvalidData, match=r"not downloaded; to download one: hf download lerobot/pusht --repo-type"):
+        Demonstrations.load("hf:lerobot/pusht")
+    (tmp_path / "dataset_dict.json").write_text('{"splits": [".."]}')
+    with pytest.raises(InvalidData, match=r"names the split '\.\.', which is not a folder in it"):
+        Demonstrations.load(tmp_path)

@@ -231,6 +231,16 @@ def test_masks_choose_episodes(robomimic: Path) -> None:
     with pytest.raises(InvalidData, match=r"has no masks, so that the episodes of 'train' are unknown"):
         Demonstrations.load(robomimic, filter_key="train")
     assert "subsets" not in Demonstrations.load(robomimic).meta["understood"]
+    with h5py.File(robomimic, "r+") as file:
+        file["mask/some"] = np.array([b"data/demo_0"])
+        file["mask/elsewhere"] = h5py.ExternalLink("other.hdf5", "mask/train")
+    assert Demonstrations.load(robomimic).meta["understood"]["subsets"] == {"some": 1}
+    with pytest.raises(InvalidData, match=r"lacks /data/data/demo_0"):  # a path could pass through a link
+        Demonstrations.load(robomimic, filter_key="some")
+    with h5py.File(robomimic, "r+") as file:
+        del file["mask"]
+        file["mask"] = np.ones(3)
+    assert "subsets" not in Demonstrations.load(robomimic).meta["understood"]
 
 
 def test_the_layout_of_robomimic_0_5(robomimic: Path) -> None:

@@ -1,6 +1,6 @@
 """Demonstrations from arrays with names: of all steps one after the other, or of the shape (episodes, steps, size)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from diffclone.data.formats.names import (
     check_names,
     choose_keys,
     find_ends,
+    to_flags,
 )
 from diffclone.data.formats.options import ReadOptions
 from diffclone.data.formats.rows import AnyRows, Array, Arrays, Rows, fill_matrix, read_all, read_blocks
@@ -32,16 +33,24 @@ def demonstrations_from_arrays(
 ) -> Demonstrations:
     """Choose observations, actions and ends of episodes by their names, and read them."""
     check_names(source, arrays, options)
-    obs = {key: arrays[key] for key in choose_keys(source, arrays, OBSERVATIONS, options, "obs_keys")}
-    act = {key: arrays[key] for key in choose_keys(source, arrays, ACTIONS, options, "action_keys")}
+    # In a file of diffclone, `observations` or `actions` beside its own arrays make no choice necessary.
+    groups = ((("obs",),), (("act",),)) if {"obs", "act", ENDS} <= set(arrays) else (OBSERVATIONS, ACTIONS)
+    obs = {key: arrays[key] for key in choose_keys(source, arrays, groups[0], options, "obs_keys")}
+    act = {key: arrays[key] for key in choose_keys(source, arrays, groups[1], options, "action_keys")}
     if [*obs, *act] == ["obs", "act"] and ENDS in arrays and options.episode_key is None:
         return _read_own(source, arrays, meta, options)
     meta = meta or {"source": source.name}
-    if all(values.ndim == 3 for values in act.values()):
-        return _read_episodes(source, label, obs, act, arrays, meta, options)
-    steps = len(next(iter(act.values()))) if all(values.ndim for values in act.values()) else 0
-    images = {key: values.shape[1:] for key, values in obs.items() if is_image(values.shape, values.dtype)}
+    by_episode = all(values.ndim == 3 for values in act.values())
+    axes = 2 if by_episode else 1
+    images = {
+        key: values.shape[axes:]
+        for key, values in obs.items()
+        if not options.obs_keys and is_image(values.shape[axes - 1 :], values.dtype)
+    }
     numbers = {key: values for key, values in obs.items() if key not in images}
+    if by_episode:
+        return _read_episodes(source, label, numbers, act, arrays, meta, images, options)
+    steps = len(next(iter(act.values()))) if all(values.ndim for values in act.values()) else 0
     ends = find_ends(source, arrays, steps, options)
     return FileContents(label, numbers, act, ends, meta, images).to_demonstrations(source, options)
 
@@ -63,6 +72,7 @@ def _read_episodes(
     act: Mapping[str, AnyRows],
     arrays: Arrays,
     meta: Mapping[str, Any],
+    images: Mapping[str, Sequence[int]],
     options: ReadOptions,
 ) -> Demonstrations:
     """Read arrays of the shape (episodes, steps, size), where shorter episodes are padded."""
@@ -85,6 +95,7 @@ def _read_episodes(
         {key: _drop_padding(values, lengths) for key, values in act.items()},
         np.cumsum(lengths, dtype=np.int64),
         meta,
+        images,
     )
     demos = contents.to_demonstrations(source, options)
     last = demos.episode_ends - 1
@@ -115,7 +126,7 @@ def _find_lengths(source: Path, arrays: Arrays, episodes: int, steps: int) -> np
                     f"{source}: {name} has the shape {format_shape(values.shape)}; expected "
                     f"{format_shape((episodes, steps))} as for the actions."
                 )
-            marks |= values.reshape(marks.shape).astype(bool)
+            marks |= to_flags(source, name, values.reshape(marks.shape))
         if names[0] in MASKS:
             lengths = marks.sum(1)
             if (marks != (np.arange(steps) < lengths[:, None])).any():

@@ -17,6 +17,7 @@ from diffclone.data.formats.names import (
     ACTIONS,
     EPISODES,
     FLAGS,
+    LEROBOT_STATES,
     OBSERVATIONS,
     TIME_LIMITS,
     expand_patterns,
@@ -29,8 +30,10 @@ from diffclone.data.formats.rows import Array, Arrays, Rows
 from diffclone.errors import InvalidData
 
 OPTIONS = ("obs_keys", "action_keys", "episode_key", "action_kind")
-LEROBOT = ("observation.state", "observation.environment_state")
-"""Columns of observations in LeRobot's tables."""
+BLOCK_ROWS = 8192
+"""Rows read at a time, so that a wrong number of rows in a file's header is noticed early."""
+BUFFER = 1 << 20
+"""Bytes of a parquet file read at a time. Without a buffer pyarrow reads the whole of a column into memory."""
 SHORT = {"obs_keys": "s", "action_keys": "a"}
 """Letters that name numbered columns: s0, s1, a0."""
 
@@ -72,21 +75,27 @@ class ArrowColumns(Mapping[str, Any]):
             rows = to_rows(self.source, name, batch)
             found += len(rows)
             if rows.shape[1:] != shape[1:] or found > shape[0]:
-                raise InvalidData(f"{self.source}: rows of {name} differ in length; all must have the same length.")
+                raise unequal_rows(self.source, name)
             yield rows
 
 
 def to_rows(source: Path | str, name: str, column: Any) -> Array:
-    """Convert a column of a batch to an array: one number (or text) per row, or one row of numbers per row."""
+    """Convert a column of a batch to an array: one number (or text) per row, or one array of numbers per row."""
     column.validate(full=True)
-    values = column
+    values = getattr(column, "storage", column)  # an extension type, which the package `datasets` defines
+    shape = [len(values)]
     while hasattr(values.type, "value_type") and hasattr(values, "flatten"):
         sizes = np.asarray(values.value_lengths())
         if values.null_count or (sizes != sizes[:1]).any():
-            raise InvalidData(f"{source}: rows of {name} differ in length; all must have the same length.")
+            raise unequal_rows(source, name)
+        shape.append(int(sizes[0]) if len(sizes) else 1)
         values = values.flatten()
-    array = values.to_numpy(zero_copy_only=False)
-    return array if values is column else array.reshape(len(column), -1)
+    return values.to_numpy(zero_copy_only=False).reshape(shape)
+
+
+def unequal_rows(source: Path | str, name: str) -> InvalidData:
+    """Return the error of a column whose lists differ in length."""
+    return InvalidData(f"{source}: rows of {name} differ in length or are missing; all must have the same length.")
 
 
 def demonstrations_from_columns(
@@ -95,16 +104,17 @@ def demonstrations_from_columns(
     """Choose the columns of observations, actions and episodes by options or by their names, and read them."""
     obs = choose_columns(source, columns, OBSERVATIONS, options, "obs_keys")
     act = choose_columns(source, columns, ACTIONS, options, "action_keys")
-    of_episodes = [name for name in EPISODES if name in columns]
+    names = list(columns)  # a column that is looked up in `columns` itself is opened
+    of_episodes = [name for name in EPISODES if name in names]
     if options.episode_key is None and len(of_episodes) > 1:
         raise InvalidData(f"{source} has {' and '.join(of_episodes)}; choose with --episode-key NAME.")
-    chosen = of_episodes or [name for name in (*FLAGS, *TIME_LIMITS) if name in columns]
+    chosen = of_episodes or [name for name in (*FLAGS, *TIME_LIMITS) if name in names]
     if options.episode_key is None and not chosen:
         raise InvalidData(
-            f"{source} has the columns {list_names(columns)}, so that the ends of episodes are unknown. Choose the "
+            f"{source} has the columns {list_names(names)}, so that the ends of episodes are unknown. Choose the "
             "column with the number of each row's episode: --episode-key NAME."
         )
-    steps = len(next(iter(columns.values())))
+    steps = len(columns[act[0]])
     arrays = columns if options.episode_key is not None else {name: columns[name] for name in chosen}
     ends = find_ends(source, arrays, steps, options)
     return FileContents(
@@ -119,7 +129,7 @@ def choose_columns(
     names, flag = list(columns), to_flag(option)
     if wanted := getattr(options, option):
         return expand_patterns(source, names, wanted, flag)
-    if option == "obs_keys" and (found := [name for name in LEROBOT if name in names]):
+    if option == "obs_keys" and (found := [name for name in LEROBOT_STATES if name in names]):
         return found
     for group in (*groups, (SHORT[option],)):
         exact = [name for name in names if name in group and name != SHORT[option]]

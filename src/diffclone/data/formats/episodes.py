@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from diffclone.data.demonstrations import Demonstrations
-from diffclone.data.formats.contents import Episode, FileContents, join_episodes
+from diffclone.data.formats.contents import Episode, FileContents, format_shape, join_episodes
 from diffclone.data.formats.format import Format
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.names import (
@@ -17,6 +17,7 @@ from diffclone.data.formats.names import (
     FLAGS,
     LENGTHS,
     OBSERVATIONS,
+    STARTS,
     TIME_LIMITS,
     check_names,
     choose_keys,
@@ -52,8 +53,13 @@ def read_npz_folder(folder: Path, options: ReadOptions) -> Demonstrations:
         arrays = NpzArrays(path, budget)
         check_names(path, arrays, options, ends_too=False)
         obs, act = _choose(path, arrays, options)
+        if act.ndim > 2:
+            raise InvalidData(
+                f"{path}: actions have the shape {format_shape(act.shape)}; (steps, size) was expected, since each "
+                "file of a folder has the steps of one or several episodes one after the other."
+            )
         parts.append((obs, act))
-        several = {ENDS, *LENGTHS, *FLAGS, *TIME_LIMITS, *EPISODES} & set(arrays) or options.episode_key
+        several = {ENDS, STARTS, *LENGTHS, *FLAGS, *TIME_LIMITS, *EPISODES} & set(arrays) or options.episode_key
         inner = find_ends(path, arrays, len(act), options) if several else np.array([len(act)])
         ends.append(steps + inner)
         steps += len(act)

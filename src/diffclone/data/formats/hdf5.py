@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from diffclone.data.formats.contents import Array, import_optional
+from diffclone.data.formats.contents import import_optional
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.rows import Rows, slice_rows
 from diffclone.errors import InvalidData
@@ -39,7 +39,7 @@ def list_root(path: Path) -> list[str]:
 def get_item(group: Any, name: str, path: Path) -> Any:
     """Return a group or dataset that is stored in this file. Links and external storage are refused."""
     full_name = f"{group.name.rstrip('/')}/{name}"
-    if name not in group:
+    if "/" in name or name not in group:  # a path could pass through a link
         raise InvalidData(f"{path} lacks {full_name}; the group contains {', '.join(list(group)[:12]) or 'nothing'}.")
     if not is_stored(group, name):
         raise InvalidData(f"{path}: {full_name} is a link. Links are not followed; copy the data into the file.")
@@ -73,14 +73,6 @@ def get_dataset(group: Any, name: str, path: Path) -> Any:
     if is_group(item) or not hasattr(item, "dtype") or item.shape is None:
         raise InvalidData(f"{path}: {item.name} is not an array; a dataset was expected.")
     return item
-
-
-def read_numbers(item: Any, budget: MemoryBudget) -> Array:
-    """Read a dataset of numbers within the budget. One chunk may declare more than the whole dataset."""
-    if item.dtype.kind not in "fiub":
-        raise InvalidData(f"{budget.source}: {item.name} must contain numbers; it contains {item.dtype}.")
-    budget.reserve(item.name, max(item.shape, item.chunks or (), key=math.prod), item.dtype.itemsize)
-    return item[()]
 
 
 def read_rows(item: Any, budget: MemoryBudget) -> Rows:

@@ -30,7 +30,7 @@ def read_hugging_face(folder: Path, options: ReadOptions) -> Demonstrations:
         splits = read_meta(folder / SPLITS).get("splits")
         names = [name for name in splits if isinstance(name, str)] if isinstance(splits, list) else []
         split = _choose_split(folder, names, options)
-        if Path(split).name != split:
+        if Path(split).name != split or split == "..":
             raise InvalidData(f"{folder}: {SPLITS} names the split {split!r}, which is not a folder in it.")
         columns = _arrow_columns(folder / split)
     elif (folder / STATE).is_file():
@@ -38,6 +38,12 @@ def read_hugging_face(folder: Path, options: ReadOptions) -> Demonstrations:
         columns = _arrow_columns(folder)
     else:
         files = _list_parquet(folder)
+        if not files:
+            name = "NAME" if folder.exists() else folder
+            raise InvalidData(
+                f"{folder} has neither {STATE}, {SPLITS} nor *.parquet. Datasets are not downloaded; to download one: "
+                f"hf download {name} --repo-type dataset --local-dir FOLDER."
+            )
         of_split: dict[str, list[Path]] = {}
         for path in files:
             of_split.setdefault(SHARD.sub("", path.stem), []).append(path)
@@ -61,7 +67,7 @@ def _choose_split(folder: Path, names: Sequence[str], options: ReadOptions) -> s
 
 
 def _arrow_columns(folder: Path) -> ArrowColumns:
-    """Return the columns of the files of `save_to_disk`, one after the other. The files are mapped, not read."""
+    """Return the columns of the files of `save_to_disk`, one after the other, read in batches."""
     pa = import_optional("pyarrow")
     files = [folder / name for name in sort_naturally(path.name for path in folder.glob("*.arrow") if path.is_file())]
     if not files:

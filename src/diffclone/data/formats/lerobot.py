@@ -18,13 +18,11 @@ from diffclone.data.formats.format import Format
 from diffclone.data.formats.lerobot_frames import Frames, Order, read_tasks, sort_frames
 from diffclone.data.formats.lerobot_writer import write_lerobot
 from diffclone.data.formats.meta import read_meta
-from diffclone.data.formats.names import expand_patterns, list_names
+from diffclone.data.formats.names import LEROBOT_STATES, expand_patterns, list_names
 from diffclone.data.formats.options import ReadOptions
 from diffclone.errors import DiffcloneWarning, InvalidData
 from diffclone.files import home_folder
 
-STATES = ("observation.state", "observation.environment_state")
-"""The observations of LeRobot's own policies. If one of them is there, other columns are read only on request."""
 DONE, TASK = "next.done", "task_index"
 
 
@@ -84,7 +82,7 @@ def _choose_observations(frames: Frames, images: Sequence[str], options: ReadOpt
         if image := next((key for key in options.obs_keys if key in images), None):
             raise InvalidData(f"{frames.folder}: {image} is a video or an image, which are not read.")
         return expand_patterns(frames.folder, numbers, options.obs_keys, "--obs-keys")
-    known = [name for name in STATES if name in numbers]
+    known = [name for name in LEROBOT_STATES if name in numbers]
     named = sorted(name for name in numbers if _is_observation(name))
     return known or named or [name for name in ("state", "observations") if name in numbers][:1]
 

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
+from diffclone.data.formats.columns import BLOCK_ROWS, BUFFER, to_rows, unequal_rows
 from diffclone.data.formats.contents import Array, import_optional
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import MAX_CHARACTERS, parse_meta
@@ -16,10 +17,6 @@ from diffclone.errors import InvalidData
 Order: TypeAlias = npt.NDArray[np.int64] | slice
 """Which frames, in which order: their numbers, or the slice of all."""
 INDICES = ("episode_index", "frame_index")
-BLOCK_ROWS = 8192
-"""Frames read at a time, so that a wrong number of frames in the file's header is noticed early."""
-BUFFER = 1 << 20
-"""Bytes read at a time."""
 MOST_TASKS = 10_000
 """Tasks whose texts are read."""
 
@@ -74,7 +71,7 @@ class Frames:
         for path in self.files:
             for _, rows in self._read_file(path, [name]):
                 if rows.shape[1:] != shape:
-                    raise _unequal(self.folder, name)
+                    raise unequal_rows(self.folder, name)
                 yield rows
 
     def _read_file(self, path: Path, names: Sequence[str]) -> Iterator[tuple[str, Array]]:
@@ -83,9 +80,8 @@ class Frames:
             if missing := [name for name in names if name not in there]:
                 raise InvalidData(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(there)) or 'nothing'}.")
             for batch in file.iter_batches(BLOCK_ROWS, columns=list(names), use_threads=False):
-                batch.validate(full=True)
                 for name in names:
-                    yield name, _to_rows(path, name, batch.column(name))
+                    yield name, _to_frames(path, name, batch.column(name))
 
 
 def sort_frames(episode: Array, frame: Array) -> Order:
@@ -118,7 +114,6 @@ def read_tasks(folder: Path) -> dict[int, str]:
 
 
 def _open(path: Path) -> Any:
-    # With a buffer, pyarrow does not read the whole of a column into memory.
     return import_optional("pyarrow.parquet").ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
 
 
@@ -135,21 +130,9 @@ def _is_number(kind: Any) -> bool:
     return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
 
 
-def _to_rows(path: Path, name: str, column: Any) -> Array:
+def _to_frames(path: Path, name: str, column: Any) -> Array:
     """Convert a column to an array whose first axis is frames, and that has at least one more."""
-    kind, values = column.type, getattr(column, "storage", column)
-    shape = [len(values)]
-    while _is_list(values.type):
-        sizes = np.asarray(values.value_lengths())
-        if values.null_count or (sizes != sizes[:1]).any():
-            raise _unequal(path, name)
-        shape.append(int(sizes[0]) if len(sizes) else 1)
-        values = values.flatten()
-    array = values.to_numpy(zero_copy_only=False)
-    if array.dtype.kind not in "fiub":
-        raise InvalidData(f"{path}: {name} must contain numbers; it contains {kind}.")
-    return array.reshape(shape if len(shape) > 1 else (len(array), 1))
-
-
-def _unequal(path: Path, name: str) -> InvalidData:
-    return InvalidData(f"{path}: rows of {name} differ in length; all frames must have the same length.")
+    rows = to_rows(path, name, column)
+    if rows.dtype.kind not in "fiub":
+        raise InvalidData(f"{path}: {name} must contain numbers; it contains {column.type}.")
+    return rows if rows.ndim > 1 else rows[:, None]

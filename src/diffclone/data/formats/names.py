@@ -16,6 +16,8 @@ from diffclone.errors import DiffcloneWarning, InvalidData
 OBSERVATIONS = (("obs", "observation", "observations"), ("state", "states"))
 """Names of observations. Those of the second group are used only if none of the first is there: they are often the
 state of a simulator."""
+LEROBOT_STATES = ("observation.state", "observation.environment_state")
+"""The observations of LeRobot's own policies. If one of them is there, other columns are read only on request."""
 ACTIONS = (("act", "acts", "action", "actions"),)
 ENDS = "episode_ends"
 LENGTHS = ("lengths", "episode_lengths", "traj_lengths")
@@ -87,7 +89,9 @@ def find_ends(source: Path | str, arrays: Arrays, steps: int, options: ReadOptio
         return ends.astype(np.int64)
     for name in (name for name in LENGTHS if name in arrays):
         lengths = read_all(arrays[name]).reshape(-1)
-        if lengths.dtype.kind not in "iu" or lengths.sum() != steps:
+        if lengths.dtype.kind not in "iu":
+            raise InvalidData(f"{source}: {name} must contain integers; it contains {lengths.dtype}.")
+        if lengths.sum() != steps:
             raise InvalidData(f"{source}: {name} adds up to {lengths.sum():g}; there are {steps} steps.")
         return np.cumsum(lengths, dtype=np.int64)
     flags = [name for name in (*FLAGS, *TIME_LIMITS) if name in arrays]
@@ -138,6 +142,16 @@ def ends_of_runs(source: Path | str, name: str, numbers: Array, steps: int) -> E
     return ends
 
 
+def to_flags(source: Path | str, name: str, values: Array) -> npt.NDArray[np.bool_]:
+    """Return numbers as flags. Texts such as "no" are refused, since each of them would count as true."""
+    if values.dtype == object and all(isinstance(value, bool | np.bool_) for value in values.reshape(-1)):
+        values = values.astype(bool)
+    if values.dtype.kind not in "biuf" or (values.dtype.kind == "f" and np.isnan(values).any()):
+        what = "NaN" if values.dtype.kind == "f" else str(values.dtype)
+        raise InvalidData(f"{source}: {name} must contain true and false, or 0 and 1; it contains {what}.")
+    return values.astype(bool)
+
+
 def sort_naturally(names: Iterable[str]) -> list[str]:
     """Return names in their order, where obs_10 comes after obs_9."""
     return sorted(names, key=lambda name: [int(s) if s.isdecimal() else s for s in re.split(r"(\d{1,18})", name)])
@@ -153,4 +167,4 @@ def _read_flags(source: Path | str, name: str, values: AnyRows, steps: int) -> n
     flags = read_all(values).reshape(-1)
     if len(flags) != steps:
         raise InvalidData(f"{source}: {name} and actions differ in length: {len(flags)} != {steps}.")
-    return flags.astype(bool)
+    return to_flags(source, name, flags)

@@ -62,7 +62,7 @@ def read_robomimic(path: Path, options: ReadOptions) -> Demonstrations:
             episodes.append((rows, read_rows(acts[first], budget)))
         obs, act, ends = join_episodes(path, episodes)
         actions = {first: act, **{key: obs.pop(f"action {key}") for key in others}}
-        contents = FileContents("robomimic HDF5", obs, actions, ends, meta, left_out, _count_masks(file, path))
+        contents = FileContents("robomimic HDF5", obs, actions, ends, meta, left_out, _count_masks(file))
         return contents.to_demonstrations(path, options)
 
 
@@ -155,12 +155,13 @@ def _find_dataset(demo: Any, name: str, path: Path) -> Any:
     return get_dataset(group, parts[-1], path)
 
 
-def _count_masks(file: Any, path: Path) -> dict[str, int]:
-    """Return the number of episodes that each mask lists."""
-    if "mask" not in file:
+def _count_masks(file: Any) -> dict[str, int]:
+    """Return the number of episodes that each mask lists. What is not a mask is ignored: nobody has asked for it."""
+    if "mask" not in file or not is_stored(file, "mask") or not is_group(file["mask"]):
         return {}
-    masks = get_group(file, "mask", path)
-    return {name: int(get_dataset(masks, name, path).size) for name in list(masks)[:MOST_MASKS]}
+    masks = file["mask"]
+    sizes = {name: getattr(masks[name], "size", None) for name in list(masks)[:MOST_MASKS] if is_stored(masks, name)}
+    return {name: int(size) for name, size in sizes.items() if size is not None}
 
 
 def _read_mask(file: Any, mask: str, path: Path) -> list[str]:

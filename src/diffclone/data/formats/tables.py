@@ -2,12 +2,19 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from diffclone.data.demonstrations import Demonstrations
-from diffclone.data.formats.columns import OPTIONS, ArrowColumns, demonstrations_from_columns
+from diffclone.data.formats.columns import (
+    BLOCK_ROWS,
+    BUFFER,
+    OPTIONS,
+    ArrowColumns,
+    demonstrations_from_columns,
+    unequal_rows,
+)
 from diffclone.data.formats.contents import import_optional
 from diffclone.data.formats.format import Format
 from diffclone.data.formats.memory import MemoryBudget
@@ -16,10 +23,7 @@ from diffclone.data.formats.rows import Rows, slice_rows
 from diffclone.errors import InvalidData
 
 PARQUET_MAGIC = b"PAR1"
-BATCH = 8192
-"""Rows that are read at once."""
-BUFFER = 1 << 20
-"""Bytes of a parquet file that are read at once."""
+FRAME = "the data frame"
 
 
 def read_csv(path: Path, options: ReadOptions) -> Demonstrations:
@@ -59,9 +63,8 @@ def parquet_columns(source: Path, files: Sequence[Path]) -> ArrowColumns:
 
     def batches(name: str) -> Iterator[Any]:
         for path in files:
-            # Without a buffer the whole compressed column would be read at once.
             with parquet.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False) as file:
-                for batch in file.iter_batches(BATCH, columns=[name], use_threads=False):
+                for batch in file.iter_batches(BLOCK_ROWS, columns=[name], use_threads=False):
                     yield batch.column(name)
 
     return ArrowColumns(source, schemas[0], rows, batches, budget)
@@ -79,17 +82,34 @@ def check_same_columns(source: Path, schemas: Sequence[Sequence[str]]) -> None:
 
 def demonstrations_from_frame(frame: Any, meta: Mapping[str, Any], options: ReadOptions) -> Demonstrations:
     """Read a data frame of pandas, polars, or of another package whose columns have `to_numpy`."""
-    names = [str(name) for name in frame.columns]
-    columns: dict[str, Rows] = {}
-    for name, key in zip(names, frame.columns, strict=True):
-        values = frame[key].to_numpy()
-        if values.dtype == object and len(values) and isinstance(values[0], np.ndarray | list | tuple):
-            if len({len(row) for row in values}) > 1:
-                raise InvalidData(f"the data frame: rows of {name} differ in length; all must have the same length.")
-            values = np.stack([np.asarray(row) for row in values])
-        columns[name] = slice_rows(values, values.shape)
-    demos = demonstrations_from_columns("the data frame", "data frame", columns, meta, options)
+    demos = demonstrations_from_columns(FRAME, "data frame", FrameColumns(frame), meta, options)
     return options.apply_bounds(demos)
+
+
+@final
+class FrameColumns(Mapping[str, Any]):
+    """The columns of a data frame by name. Lists are converted to an array when their column is used."""
+
+    def __init__(self, frame: Any):
+        self.frame, self.labels = frame, {str(label): label for label in frame.columns}
+        self.known: dict[str, Rows] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.labels)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, name: str) -> Rows:
+        if name not in self.known:
+            values = self.frame[self.labels[name]].to_numpy()
+            if values.dtype == object and any(isinstance(row, np.ndarray | list | tuple) for row in values):
+                try:
+                    values = np.stack([np.asarray(row) for row in values])
+                except ValueError:
+                    raise unequal_rows(FRAME, name) from None
+            self.known[name] = slice_rows(values, values.shape)
+        return self.known[name]
 
 
 def _is_parquet(path: Path) -> bool:
