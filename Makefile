@@ -79,7 +79,7 @@ site: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	rm -rf build/site/report
 	$(BIN)/diffclone report --out build/site/report --records $(addprefix docs/records/, \
-	  reproduction.jsonl.gz paper_recipe.jsonl settings.jsonl study.jsonl.gz)
+	  reproduction.jsonl.gz paper_recipe.jsonl.gz settings.jsonl study.jsonl.gz)
 
 clean:
 	rm -rf $(VENV) $(EXTERNAL) $(LEROBOT) build dist .pytest_cache .ruff_cache

@@ -95,7 +95,7 @@ def find(records: list[Record], like: Record, **wanted: str) -> Record | None:
 
 
 def evaluations() -> list[Record]:
-    return [r for r in Record.read_all(RECORDS / "maze.jsonl") if r.kind == "evaluation" and not r.quick]
+    return [r for r in Record.read_all(RECORDS / "maze.jsonl.gz") if r.kind == "evaluation" and not r.quick]
 
 
 def maze_table(*, bundled: bool) -> str:
@@ -134,7 +134,7 @@ def validation_table() -> str:
 
 def training_table() -> str:
     lines = ["| what | members | device | seconds | torch |", "|---|---|---|---|---|"]
-    for record in Record.read_all(RECORDS / "maze.jsonl"):
+    for record in Record.read_all(RECORDS / "maze.jsonl.gz"):
         if record.kind == "training":
             torch = record.versions["torch"]
             lines.append(

@@ -62,7 +62,7 @@ def methods_table() -> str:
     """Return the table of all methods on Maze, with both sets of demonstrations."""
     bundled = TASKS["maze"].demonstrations().fingerprint
     rows: dict[str, dict[bool, Record]] = {}
-    for record in load_evaluations("methods.jsonl", "evaluation"):
+    for record in load_evaluations("methods.jsonl.gz", "evaluation"):
         rows.setdefault(describe_method(record), {})[record.data["fingerprint"] == bundled] = record
     lines = [
         "| method | updates | the authors' demonstrations, % (95 %) | bundled, % (95 %) | the paper |",
@@ -96,7 +96,7 @@ def list_changes(settings: Any, base: Any, path: str = "") -> Iterator[str]:
 
 def ablation_table(task: str) -> str:
     """Return the table of changes to the base, for each λ, on validation starts."""
-    records = [r for r in load_evaluations("ablation.jsonl", "validation") if r.results["task"] == task]
+    records = [r for r in load_evaluations("ablation.jsonl.gz", "validation") if r.results["task"] == task]
     base = json.loads(json.dumps(to_dict(PRESETS[f"{task}/dbc/brief"].method)))
     rates: dict[tuple[str, str], list[float]] = {}
     for record in records:

@@ -1,4 +1,4 @@
-"""Tables of the paper's own recipe at full length, made from docs/records/paper_recipe.jsonl."""
+"""Tables of the paper's own recipe at full length, made from docs/records/paper_recipe.jsonl.gz."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +14,7 @@ from diffclone.reports.numbers import format_number, format_signed, unit_label
 from diffclone.statistics import difference_interval, mean_interval, paired_permutation_p
 from diffclone.tasks import TASKS
 
-RECORDS = Path(__file__).parent / "records" / "paper_recipe.jsonl"
+RECORDS = Path(__file__).parent / "records" / "paper_recipe.jsonl.gz"
 TASK_NAMES = ("maze", "fetch-pick", "hand-rotate", "cheetah", "walker", "ant-reach")
 BASELINE = "bc/paper"
 """The arm that all differences are to."""

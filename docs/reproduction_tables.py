@@ -27,8 +27,8 @@ from diffclone.reports.summary import describe_levels, list_absent, list_contrad
 from diffclone.reports.text_tables import escape_markdown, markdown_row, to_markdown
 
 RECORDS = Path(__file__).parent / "records"
-TABLE_FILES = ("reproduction.jsonl.gz", "methods.jsonl")
-CLAIM_FILES = (*TABLE_FILES, "best.jsonl", "paper_recipe*.jsonl", "settings*.jsonl", "study*.jsonl.gz")
+TABLE_FILES = ("reproduction.jsonl.gz", "methods.jsonl.gz")
+CLAIM_FILES = (*TABLE_FILES, "best.jsonl", "paper_recipe*.jsonl.gz", "settings*.jsonl", "study*.jsonl.gz")
 """Files may be absent: what they would hold then counts as not run."""
 
 

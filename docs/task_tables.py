@@ -123,7 +123,7 @@ def policies_table(*, starts: str, task: str | None = None, plain: bool = False)
     bundled = {known.demonstrations().fingerprint for known in BUNDLED}
     made = [json.loads(line) for line in (RECORDS / "collected.jsonl").read_text(encoding="utf-8").splitlines()]
     collected = {entry["fingerprint"]: f"`{entry['command'].partition('--options ')[2]}`" for entry in made}
-    for record in Record.read_all(RECORDS / "tasks.jsonl"):
+    for record in Record.read_all(RECORDS / "tasks.jsonl.gz"):
         results: Any = record.results
         if record.kind != "evaluation" or results["starts"] != starts or (task and results["task"] != task):
             continue
