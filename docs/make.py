@@ -33,6 +33,7 @@ from docs import (
     selection_tables,
     study_tables,
     task_tables,
+    transfer_tables,
 )
 
 DOCS = Path(__file__).parent
@@ -208,6 +209,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **reliability_tables.BLOCKS,
     **selection_tables.BLOCKS,
     **study_tables.BLOCKS,
+    **transfer_tables.BLOCKS,
 }
 
 
