@@ -164,11 +164,12 @@ def test_temporary_files_of_a_killed_process_do_not_block_a_folder(demos: Demons
 
 def test_temporary_files_do_not_block_the_folder_of_a_search(demos: Demonstrations, tmp_path: Path) -> None:
     (tmp_path / ".search.json.77").write_text("{")
-    assert "identity" in open_search(tmp_path, demos, 60.0, [0])
+    with open_search(tmp_path, demos, 60.0, [0]) as state:
+        assert "identity" in state
     (tmp_path / "search.json").unlink()
     (tmp_path / "mine.txt").write_text("")
-    with pytest.raises(InvalidFile, match="holds no search"):
-        open_search(tmp_path, demos, 60.0, [0])
+    with pytest.raises(InvalidFile, match="holds no search"), open_search(tmp_path, demos, 60.0, [0]):
+        pass
 
 
 def test_a_folder_removed_during_training_is_one_clear_line(demos: Demonstrations, tmp_path: Path) -> None:

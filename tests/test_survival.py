@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +16,16 @@ import pytest
 import torch
 
 from conftest import Command
-from diffclone import BC, Demonstrations, Network, Training
+from diffclone import BC, Demonstrations, Network, Training, search
 from diffclone.errors import InvalidFile
 from diffclone.files import read_tensors
 from diffclone.fit import FitOptions
 from diffclone.records import Record
-from diffclone.training.runs import train_run
+from diffclone.training import Progress
+from diffclone.training.runs import Run, train_run
+from diffclone.training.search import SearchOptions, search_in_folder
+from diffclone.training.search_plan import Grid
+from test_selection import line_demonstrations
 
 COMMAND = [
     "train",
@@ -123,7 +129,7 @@ def test_a_run_resumes_after_its_last_line_was_cut_off(torn: str, diffclone: Com
 HOLD = """
 import sys, time
 from pathlib import Path
-from diffclone.training.runs import lock_folder
+from diffclone.training.lock import lock_folder
 with lock_folder(Path(sys.argv[1])):
     print("locked", flush=True)
     time.sleep(60)
@@ -140,8 +146,37 @@ def test_a_second_training_in_the_same_folder_is_refused_until_the_first_ends(tm
     with pytest.raises(InvalidFile, match=rf"process {first.pid} is training in .*run\. Wait for it, or choose"):
         train_run(folder, method, demos, FitOptions(device="cpu"))
     assert [path.name for path in folder.iterdir()] == ["run.lock"]
+    with pytest.raises(InvalidFile, match=rf"process {first.pid} is training in .*run\. Wait for it, or choose"):
+        search(demos, folder=folder, device="cpu")
+    assert [path.name for path in folder.iterdir()] == ["run.lock"]
     first.kill()  # its lock ends with it
     first.communicate(timeout=60)
     assert train_run(folder, method, demos, FitOptions(device="cpu")).finished
     with pytest.raises(InvalidFile, match="holds another run"):
         train_run(folder, method, demos, FitOptions(device="cpu", seeds=(1,)))
+
+
+def test_nothing_else_trains_in_the_folder_of_a_search_until_it_ends(tmp_path: Path) -> None:
+    demos, folder = line_demonstrations(), tmp_path / "run"
+    options = SearchOptions(grid=Grid(2, (4,)), device="cpu")
+    refused: dict[str, str] = {}
+
+    def attempt(name: str, work: Callable[[], object]) -> None:
+        with pytest.raises(InvalidFile) as error:
+            work()
+        refused[name] = str(error.value)
+
+    def others(stage: str, now: Progress) -> None:
+        if stage in refused:
+            return
+        method = BC(training=Training(updates=4), network=Network(width=4, depth=1))
+        with ThreadPoolExecutor(1) as thread:  # code that does not hold the lock
+            thread.submit(attempt, stage, lambda: search_in_folder(folder, demos, options)).result()
+            if stage == "trying BC":
+                again = lambda: train_run(folder, method, demos, FitOptions(device="cpu"))  # noqa: E731
+                thread.submit(attempt, "training", again).result()
+
+    search_in_folder(folder, demos, options, others)
+    assert refused.keys() == {"trying BC", "final training", "training"}
+    assert all(f"process {os.getpid()} is training in" in message for message in refused.values())
+    assert Run(folder).finished

@@ -131,10 +131,10 @@ class CountedFile:
         return getattr(self._file, name)
 
 
-def demonstrations() -> Demonstrations:
-    """Return a few pairs."""
-    x = np.random.default_rng(0).uniform(-1, 1, (40, 2))
-    return Demonstrations.from_arrays(x, x[:, :1], episode_ends=[20, 40])
+def demonstrations(episodes: int = 2, seed: int = 0) -> Demonstrations:
+    """Return a few episodes of 20 steps."""
+    x = np.random.default_rng(seed).uniform(-1, 1, (20 * episodes, 2))
+    return Demonstrations.from_arrays(x, x[:, :1], episode_ends=range(20, 20 * episodes + 1, 20))
 
 
 def train(folder: Path, method: str) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -38,10 +39,19 @@ from diffclone.fit import FitOptions
 from diffclone.records import Record
 from diffclone.training import Progress
 from diffclone.training.runs import Run, train_run
+from diffclone.training.search import SearchOptions, search_in_folder
+from diffclone.training.search_plan import Grid
 from faults.crash_points import METHODS, demonstrations
-from test_hostile_files import FORMATS, damage, damage_json, damage_path
+from faults.damage import damage, damage_json, damage_path
 
+try:
+    import test_hostile_files as hostile
+except (ImportError, pytest.skip.Exception):  # the packages of the formats are not installed
+    hostile = None
+
+FORMATS = {} if hostile is None else hostile.FORMATS
 SECONDS, GROWTH_MIB = 10, 1024
+SEARCH = SearchOptions(grid=Grid(2, (4,)), device="cpu")
 
 
 def options(base: Path) -> FitOptions:
@@ -53,11 +63,10 @@ class Stop(Exception):
 
 
 def make_files(base: Path) -> None:
-    """Write every kind of file: a finished run with a monitor, an interrupted run, a cache and an export."""
+    """Write every kind of file: a finished run with a monitor, interrupted runs, a cache and an export."""
     demos = demonstrations()
     run = train_run(base / "run", METHODS["dbc"], demos, options(base))
-    x = np.random.default_rng(1).uniform(-1, 1, (400, 2))
-    others = Demonstrations.from_arrays(x, x[:, :1], episode_ends=range(20, 401, 20))
+    others = demonstrations(20, seed=1)
     calibrate(run.policy(), others, alpha=0.1).save(base / "policy")
     export(replace(run.policy()[0], guide=None), base / "policy.npz", "numpy")
 
@@ -67,6 +76,13 @@ def make_files(base: Path) -> None:
 
     with contextlib.suppress(Stop):
         train_run(base / "interrupted", METHODS["dbc"], demos, options(base / "interrupted"), progress=stop)
+
+    def stop_search(stage: str, now: Progress) -> None:
+        if stage == "final training":
+            raise Stop
+
+    with contextlib.suppress(Stop):
+        search_in_folder(base / "search", others, SEARCH, stop_search)
 
 
 def read_policy(base: Path) -> None:
@@ -103,6 +119,10 @@ def use_cache(base: Path) -> None:
     train_run(base / "second", METHODS["dbc"], demonstrations(), options(base))
 
 
+def resume_search(base: Path) -> None:
+    search_in_folder(base / "search", demonstrations(20, seed=1), SEARCH)
+
+
 def read_export(base: Path) -> None:
     runtime.load(base / "policy.npz")(np.zeros(2))
 
@@ -130,6 +150,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "interrupted/checkpoints/guide.safetensors": resume,
     "interrupted/checkpoints/policy.safetensors": resume,
     "cache/*.safetensors": use_cache,
+    "search/search.json": resume_search,
     "policy.npz": read_export,
 }
 """The files, and what reads each of them. Of several files the first is damaged."""

@@ -10,12 +10,13 @@ from diffclone.cli.interrupt import between_updates
 from diffclone.cli.tracking import Write
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings, MissingPackage
-from diffclone.files import read_json, write_atomically
+from diffclone.files import write_atomically
 from diffclone.reports.numbers import MISSING
 from diffclone.settings import describe_values
 from diffclone.training import Progress
 from diffclone.training.choice import ERROR, rule_metric, scores
-from diffclone.training.search import SEARCH_FILE, SearchOptions, SearchResult, search_in_folder
+from diffclone.training.search import SearchOptions, SearchResult, search_in_folder
+from diffclone.training.search_state import read_state
 
 PAGE = "search.html"
 SHOWN = 8
@@ -84,7 +85,7 @@ def print_candidates(result: SearchResult) -> None:
 
 def write_page(folder: Path) -> Path | None:
     """Write the page of the search next to the run; None if matplotlib is missing or nothing was tried."""
-    state = read_json(folder / SEARCH_FILE)
+    state = read_state(folder)
     if "candidates" not in state:
         return None
     try:

@@ -12,10 +12,7 @@ run.lock            locked while a process trains in the folder; contains its pr
 """
 
 import json
-import os
-import sys
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
@@ -42,13 +39,10 @@ from diffclone.settings import differences, to_dict
 from diffclone.training import Progress
 from diffclone.training.episodes import RunEpisodes
 from diffclone.training.guide import TrainedGuide, parts_from_tensors
+from diffclone.training.lock import LOCK, lock_folder
 from diffclone.training.metrics import drop_metrics
 from diffclone.training.session import describe_data
 
-if sys.platform != "win32":
-    import fcntl
-
-LOCK = "run.lock"
 OWN = (LOCK, "search", "search.json")  # may be there before the run: `diffclone.training.search` makes the last two
 
 
@@ -139,27 +133,6 @@ def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
             )
     elif folder.exists() and any(path.name not in OWN and not is_temporary(path) for path in folder.iterdir()):
         raise InvalidFile(f"{folder} is not empty and holds no run. Nothing was changed; choose another --out.")
-
-
-@contextmanager
-def lock_folder(folder: Path) -> Generator[None, None, None]:
-    """Lock a run's folder for this process. The lock ends with the block, or with the process if it is killed."""
-    if sys.platform == "win32":  # it has no flock
-        yield
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise InvalidFile(
-                f"process {file.read().strip() or '?'} is training in {folder}. Wait for it, or choose another --out."
-            ) from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
 
 
 def train_run(

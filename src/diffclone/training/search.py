@@ -146,7 +146,21 @@ def search_in_folder(
     # A device or a number of seeds that cannot be used must not create a folder.
     choose_device(options.device)
     Stack.of(bc_method(demos, FALLBACK_UPDATES), options.seeds, None)
-    begun, state = time.monotonic(), open_search(folder, demos, options.budget, options.seeds)
+    with open_search(folder, demos, options.budget, options.seeds) as state:
+        return search_in_locked_folder(folder, demos, options, state, progress, print_line, plan)
+
+
+def search_in_locked_folder(
+    folder: Path,
+    demos: Demonstrations,
+    options: SearchOptions,
+    state: dict[str, Any],
+    progress: OnStage,
+    print_line: Callable[[str], None],
+    plan: Callable[[Mapping[str, float]], None],
+) -> SearchResult:
+    """Search from the state that the folder has."""
+    begun = time.monotonic()
     deadline = Deadline() if options.grid else Deadline((options.begun or begun) + options.budget)
     parts, notes = divide(demos, FALLBACK_UPDATES)
     for note in notes:
