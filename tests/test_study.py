@@ -11,6 +11,7 @@ import torch
 from conftest import Command, assert_error
 from diffclone.data import Demonstrations
 from diffclone.experiments.execute import Workspace
+from diffclone.experiments.executors.interface import Callbacks
 from diffclone.experiments.study import run as study_run
 from diffclone.experiments.study.candidates import (
     CONTROLS,
@@ -40,7 +41,6 @@ from diffclone.experiments.study.results import (
 )
 from diffclone.experiments.study.run import run_study
 from diffclone.experiments.study.transfer import shared_configurations
-from diffclone.experiments.workers import Callbacks
 from diffclone.fit import FitOptions, fit_with_options
 from diffclone.methods import BC
 from diffclone.model import Training

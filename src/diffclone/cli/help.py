@@ -21,7 +21,8 @@ GROUPS = {
     "method": "method preset guide vary plain acting policy protocol alpha",
     "schedule": "budget seeds seed snapshots episodes quick only plan steps",
     "options": "",
-    "machine": "device precision cache workers checkpoint-seconds host port token allow-host allow-origin",
+    "machine": "device precision cache workers on needs shard checkpoint-seconds host port token allow-host "
+    "allow-origin",
     "output": "out json tensorboard wandb page to again videos",
 }
 """The options of each group; others are in "options", settings of a method in "method" or "schedule"."""

@@ -1,7 +1,7 @@
 """The command `reproduce`: run experiments of the paper and print the results beside its numbers."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,18 +11,22 @@ from diffclone.cli.arguments import guide_cache
 from diffclone.cli.claims import CLAIMS, claims_stages, claims_study, print_claims
 from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.cli.interrupt import between_updates
+from diffclone.cli.jobs import announce_jobs
 from diffclone.cli.study import describe_stage, run_studies, select_studies, study_options
 from diffclone.cli.study import print_plan as print_study_plan
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import EXPERIMENTS, Experiment
 from diffclone.experiments.claims_table import decide_claims
 from diffclone.experiments.compare import compare_experiments
-from diffclone.experiments.execute import Workspace, run_jobs
-from diffclone.experiments.plan import Job, estimate_costs, filter_experiment, plan
+from diffclone.experiments.execute import Workspace
+from diffclone.experiments.executors.choose import LOCAL, check_on, open_executor, parse_needs
+from diffclone.experiments.executors.interface import Callbacks
+from diffclone.experiments.plan import Job, estimate_costs, filter_experiment, group_jobs, plan
 from diffclone.experiments.results import ResultTable
+from diffclone.experiments.run_jobs import run_jobs
+from diffclone.experiments.shards import Shard, parse_shard
 from diffclone.experiments.specification import RunOptions, SettingsSource
 from diffclone.experiments.study.plan import STUDIES, Stage, StudyOptions, plan_study
-from diffclone.experiments.workers import Callbacks
 from diffclone.fit import choose_device
 from diffclone.records import Record
 from diffclone.reports.numbers import MISSING, format_count, format_estimate, format_printed, format_status
@@ -61,6 +65,13 @@ class Reproduce:
     """Precision of matrix products in training; tf32 and bfloat16 are faster on a GPU for wide networks."""
     workers: int = 1
     """Processes that run jobs in parallel; each gets an equal share of the CPU cores."""
+    on: str = LOCAL
+    """Where jobs run: local (--workers), ray (the cluster of RAY_ADDRESS, else one on this machine), ray://HOST:10001."""
+    needs: str = ""
+    """What a job occupies on a Ray cluster, e.g. cpus=2,gpus=0.5,memory=4GB; by default one core and, with
+    --device cuda, a quarter of a GPU."""
+    shard: str = ""
+    """Run only part K of N, given as K/N, into OUT/shard-K-of-N; `diffclone merge` joins the Records of all parts."""
     cache: bool = True
     """Store trained guides for other runs, in $DIFFCLONE_CACHE or ~/.cache/diffclone/guides."""
     json: bool = False
@@ -68,26 +79,38 @@ class Reproduce:
 
     def run(self) -> None:
         """Run the command."""
-        options = self.run_options()
+        options, shard = self.run_options(), parse_shard(self.shard)
         stages, studies = self.list_stages(options), self.list_studies()
-        elsewhere = self.plan and self.device.partition(":")[0] in ("cpu", "cuda", "mps")  # a plan for another machine
+        check_on(self.on)
+        # A plan is for another machine, and so are jobs on Ray.
+        elsewhere = (self.plan or self.on != LOCAL) and self.device.partition(":")[0] in ("cpu", "cuda", "mps")
         device = self.device if elsewhere else str(choose_device(self.device))
-        workspace = Workspace(self.out, device, guide_cache() if self.cache else None, self.precision)
+        out = self.out / shard.folder if self.shard else self.out
+        workspace = Workspace(out, device, guide_cache() if self.cache else None, self.precision)
         workspace.check()
         if self.workers < 1:
             raise InvalidSettings(f"at least one worker is needed; {self.workers} were requested.")
+        parse_needs(self.needs, device)
         alone = CLAIMS not in self.names
         if studies and (alone or not self.plan):
+            if self.shard:
+                studies = replace(studies, settings=tuple(shard.take(studies.settings)))
             run_studies(studies, workspace, self.workers, plan=self.plan, json=self.json, show_results=alone)
         if not stages:
             return
         if self.plan:
             records = workspace.read_records()
-            jobs = [job for stage, own in stages for job in plan(stage, own, records)]
+            jobs = [job for stage, own in stages for job in shard.select(plan(stage, own, records), stage, own)]
             self.print_plan(jobs, workspace, plan_study(studies, records) if studies and not alone else ())
             return
         for experiments, own in stages:
-            self.run_missing(experiments, own, workspace)
+            self.run_missing(experiments, own, workspace, shard)
+        if self.shard:
+            files = f"{self.out}/shard-*-of-{shard.count}/records.jsonl"
+            print_message(
+                f"Done. Join the Records of all shards: diffclone merge {files} --out {self.out}/records.jsonl"
+            )
+            return
         if CLAIMS in self.names:
             print_claims(decide_claims(workspace.read_records(), files=options.files), json=self.json)
             return
@@ -116,20 +139,30 @@ class Reproduce:
         files = parse_files(self.data)
         return study_options(studies, self.only, self.seeds, files, quick=self.quick) if studies else None
 
-    def run_missing(self, experiments: list[Experiment], options: RunOptions, workspace: Workspace) -> None:
+    def run_missing(
+        self, experiments: list[Experiment], options: RunOptions, workspace: Workspace, shard: Shard
+    ) -> None:
         """Run what the Records do not have yet."""
-        jobs = plan(experiments, options, workspace.read_records())
+
+        def find_missing() -> list[Job]:
+            return shard.select(plan(experiments, options, workspace.read_records()), experiments, options)
+
+        jobs = find_missing()
         if not jobs:
             print_message(f"Everything is done already: all results are in {workspace.records_file}.")
             return
-        with bars() as show, between_updates() as stop:
+        with (
+            open_executor(self.on, self.workers if len(group_jobs(jobs)) > 1 else 1) as executor,
+            bars() as show,
+            between_updates() as stop,
+        ):
 
             def save(record: Record) -> None:
                 record.append_to(workspace.records_file)
 
-            run_jobs(jobs, options, workspace, Callbacks(save, show.training, show.update, stop), self.workers)
-        missing = plan(experiments, options, workspace.read_records())
-        if count := sum(len(job.evaluations) + len(job.measurements) for job in missing):
+            callbacks = Callbacks(save, show.training, show.update, stop, announce_jobs())
+            run_jobs(jobs, options, workspace, callbacks, executor, parse_needs(self.needs, workspace.device))
+        if count := sum(len(job.evaluations) + len(job.measurements) for job in find_missing()):
             print_message(f"{count} results failed (the table shows why). Run the same command to try them again.")
 
     def find_experiments(self) -> list[Experiment]:

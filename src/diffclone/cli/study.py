@@ -8,6 +8,7 @@ from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.cli.interrupt import between_updates
 from diffclone.errors import InvalidSettings
 from diffclone.experiments.execute import Workspace
+from diffclone.experiments.executors.interface import Callbacks
 from diffclone.experiments.study.candidates import DEFAULT_METHODS, TUNED_METHODS
 from diffclone.experiments.study.plan import SETTINGS, STUDIES, Stage, Study, StudyOptions, plan_study
 from diffclone.experiments.study.results import (
@@ -18,7 +19,6 @@ from diffclone.experiments.study.results import (
 )
 from diffclone.experiments.study.run import run_study
 from diffclone.experiments.task_settings import TASK_SETTINGS
-from diffclone.experiments.workers import Callbacks
 from diffclone.records import Record
 from diffclone.reports.numbers import MISSING, format_number, format_signed
 from diffclone.tasks import TASKS

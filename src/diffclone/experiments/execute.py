@@ -5,23 +5,24 @@ FOLDER/runs/NAME        one folder per training; finished ones are kept, interru
 FOLDER/data/NAME.npz    demonstrations with generated pairs
 """
 
+import hashlib
 import shutil
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
 from diffclone.data import Demonstrations
 from diffclone.errors import DiffcloneError, InvalidFile
 from diffclone.evaluation import evaluate
+from diffclone.experiments.executors.interface import Callbacks
 from diffclone.experiments.measure import MEASURES
 from diffclone.experiments.measurement import MeasureInput
-from diffclone.experiments.plan import Job, PlannedEvaluation, PlannedMeasurement, group_jobs, split_timed
+from diffclone.experiments.plan import Job, PlannedEvaluation, PlannedMeasurement
 from diffclone.experiments.record_index import count_generated, generating_guide, load_demonstrations
 from diffclone.experiments.specification import DataChanges, RunOptions
-from diffclone.experiments.workers import Callbacks, run_in_processes
 from diffclone.fit import FitOptions
 from diffclone.policy import Policy
 from diffclone.records import Record
@@ -67,20 +68,14 @@ class Workspace:
         """Return the precision that a training began with, which it keeps when it resumes."""
         return Run(run).identity().get("precision", "float32") if (run / "run.json").exists() else self.precision
 
-
-def run_jobs(
-    jobs: Sequence[Job], options: RunOptions, workspace: Workspace, callbacks: Callbacks, workers: int = 1
-) -> None:
-    """Run all jobs, one after another or in several worker processes."""
-    (workspace.folder / "runs").mkdir(parents=True, exist_ok=True)
-    run = partial(run_job, options=options, workspace=workspace)
-    if workers > 1 and len(group_jobs(jobs)) > 1:
-        parallel, jobs = split_timed(jobs)
-        run_in_processes(group_jobs(parallel), run, callbacks, workers)
-    for group in group_jobs(jobs):
-        for job in group:
-            callbacks.check_stop()
-            run(job, callbacks)
+    def on_this_node(self) -> "Workspace":
+        """Return the workspace that a worker on another machine uses: this one if both have the same file system."""
+        if (self.folder / "runs").is_dir():
+            return self
+        name = hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
+        folder = Path(tempfile.gettempdir()) / f"diffclone-{name}"
+        (folder / "runs").mkdir(parents=True, exist_ok=True)
+        return replace(self, folder=folder, cache=None if self.cache is None else folder / "guides")
 
 
 def run_job(job: Job, callbacks: Callbacks, options: RunOptions, workspace: Workspace) -> None:
@@ -126,7 +121,6 @@ class JobRunner:
         if job.variant is None or job.method is None:
             return load_demonstrations(job.task, DataChanges(), self.options), None
         demos, folder = self.prepare_data(job.variant.data), workspace.folder / "runs" / job.name
-        was_finished = Run(folder).finished
         options = FitOptions(
             seeds=job.seeds,
             vary=job.variant.vary,
@@ -137,8 +131,8 @@ class JobRunner:
         run = train_run(
             folder, job.method, demos, options, task=job.task, quick=self.options.quick, progress=self.report_training
         )
-        if not was_finished:
-            self.callbacks.on_record(Record.read_all(run.records)[0])
+        # Also if it was finished before: the process may have been killed before its Record was written.
+        self.callbacks.on_record(Record.read_all(run.records)[0])
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)  # a finished training needs none
         return demos, run
 

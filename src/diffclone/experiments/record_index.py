@@ -154,10 +154,16 @@ def load_demonstrations(task: str, changes: DataChanges, options: RunOptions) ->
     return demos.with_action_noise(changes.action_noise) if changes.action_noise else demos
 
 
-@cache
+DEMONSTRATIONS: dict[tuple[str, str | None], Demonstrations] = {}
+"""Demonstrations that this process has read or was sent, by task and file."""
+
+
 def read_demonstrations(task: str, file: str | None) -> Demonstrations:
     """Read a file, or the bundled demonstrations, once per process."""
-    return TASKS[task].demonstrations() if file is None else Demonstrations.load(file)
+    if (task, file) not in DEMONSTRATIONS:
+        loaded = TASKS[task].demonstrations() if file is None else Demonstrations.load(file)
+        DEMONSTRATIONS[task, file] = loaded
+    return DEMONSTRATIONS[task, file]
 
 
 def identify_data(task: str, changes: DataChanges, options: RunOptions) -> dict[str, Any]:

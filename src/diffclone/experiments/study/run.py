@@ -26,9 +26,10 @@ import numpy as np
 from diffclone.data import Demonstrations
 from diffclone.evaluation import Scores, evaluate
 from diffclone.experiments.execute import Workspace, describe_error, raise_os_error
+from diffclone.experiments.executors.interface import Callbacks
+from diffclone.experiments.executors.local import core_share, limit_threads
 from diffclone.experiments.study.plan import Stage, StudyOptions, plan_study
 from diffclone.experiments.task_settings import TASK_SETTINGS
-from diffclone.experiments.workers import Callbacks, core_share, limit_threads
 from diffclone.fit import FitOptions
 from diffclone.policy import Policy
 from diffclone.records import Record

@@ -1,0 +1,1 @@
+"""Run many independent jobs: in processes of this machine, or on a Ray cluster."""
