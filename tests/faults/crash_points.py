@@ -40,9 +40,10 @@ from diffclone import BC, DBC, IBC, Demonstrations, DiffusionPolicy, Network, Tr
 from diffclone.errors import DiffcloneError
 from diffclone.files import read_lines, read_tensors
 from diffclone.fit import FitOptions
-from diffclone.guides import GANGuide, VAEGuide
-from diffclone.guides.diffusion import DiffusionGuide
+from diffclone.guides import DiffusionGuide, EnergyGuide, GANGuide, VAEGuide
+from diffclone.methods import BCGMM, MIP, FlowMatching, IBCLangevin
 from diffclone.model import Method
+from diffclone.nn.energy import Langevin
 from diffclone.records import Record
 from diffclone.training.runs import Run, train_run
 
@@ -57,8 +58,20 @@ METHODS: dict[str, Method[Any]] = {
     ),
     "dbc-vae": DBC(training=TINY, network=NETWORK, coefficient=1.0, guide=VAEGuide(training=TINY, width=3)),
     "dbc-gan": DBC(training=TINY, network=NETWORK, coefficient=1.0, guide=GANGuide(training=TINY, width=3)),
-    "ibc": IBC(training=TINY, network=Network(width=3, depth=1), counter_examples=4, samples=8),
+    "dbc-energy": DBC(
+        training=TINY,
+        network=NETWORK,
+        coefficient=1.0,
+        guide=EnergyGuide(training=TINY, width=3, depth=1, counter_examples=4),
+    ),
+    "ibc": IBC(training=TINY, network=NETWORK, counter_examples=4, samples=8),
+    "ibc-langevin": IBCLangevin(
+        training=TINY, width=3, blocks=1, counter_examples=2, training_walk=Langevin(steps=2), walks=2
+    ),
     "diffusion-policy": DiffusionPolicy(training=TINY, width=3, depth=1, steps=5, calls=2),
+    "flow-matching": FlowMatching(training=TINY, width=3, depth=1, calls=2),
+    "mip": MIP(training=TINY, network=NETWORK),
+    "bc-gmm": BCGMM(training=TINY, network=NETWORK, modes=2),
 }
 """Methods without a guide, with a guide trained before the policy, and with one trained alongside it (GAN)."""
 

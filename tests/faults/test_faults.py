@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from diffclone import methods
+from diffclone.guides import GUIDES
+from diffclone.methods import DBC
 from faults.crash_points import METHODS
 from faults.mutants import FILES, GROWTH_MIB
 
@@ -39,6 +42,11 @@ def check_mutants(name: str, count: int) -> None:
     assert counts["valid"] + counts["refused"] == count, counts["examples"]
     assert counts["refused"] > 0 or "cache" in name or "checkpoints" in name or "metrics" in name
     assert counts["MiB"] < GROWTH_MIB
+
+
+def test_crash_points_are_tried_with_every_method_and_guide() -> None:
+    assert {type(method) for method in METHODS.values()} == {*methods.METHODS.values()}
+    assert {type(method.guide) for method in METHODS.values() if isinstance(method, DBC)} == {*GUIDES.values()}
 
 
 @pytest.mark.parametrize("method", ["dbc", "dbc-gan"])
