@@ -8,7 +8,8 @@ async with AsyncPolicyClient("http://127.0.0.1:8765") as policy:
     action = await policy(observation)
 
 A client is one session: if the policy has a memory (chunks or a history), use a client per robot, await each call
-before the next, and call `reset` when an episode begins.
+before the next, and call `reset` when an episode begins. With `follow=True` the monitor remembers the episode as well:
+its scores and alarms use the calibrated window and band.
 """
 
 import asyncio
@@ -54,17 +55,18 @@ class Reply:
 
 @final
 class _Session:
-    """The session of a client and the step of its episode, for a policy that has a memory."""
+    """The session of a client and the step of its episode, for a policy or a monitor that has a memory."""
 
-    def __init__(self, name: str | None = None) -> None:
-        self.name, self.step = name or secrets.token_hex(8), 0
+    def __init__(self, *, follow: bool, name: str | None = None) -> None:
+        self.name, self.follow, self.step = name or secrets.token_hex(8), follow, 0
 
     def reset(self) -> "_Session":
         """Return the session at the first step of another episode. A call of the old episode cannot change it."""
-        return _Session(self.name)
+        return _Session(follow=self.follow, name=self.name)
 
     def headers(self) -> dict[str, str]:
-        return {"X-Session": self.name, "X-Step": str(self.step)}
+        monitor = {"X-Monitor": "episode"} if self.follow else {}
+        return {"X-Session": self.name, "X-Step": str(self.step), **monitor}
 
 
 @final
@@ -136,10 +138,17 @@ def _to_reply(body: bytes) -> Reply:
 class PolicyClient:
     """A connection to a policy server. Use one client per thread."""
 
-    def __init__(self, url: str = f"http://127.0.0.1:{PORT}", *, token: str | None = None, timeout: float = 10.0):
+    def __init__(
+        self,
+        url: str = f"http://127.0.0.1:{PORT}",
+        *,
+        token: str | None = None,
+        timeout: float = 10.0,
+        follow: bool = False,
+    ):
         self._address = _Address.parse(url, token)
         self._connection = http.client.HTTPConnection(self._address.host, self._address.port, timeout=timeout)
-        self._session = _Session()
+        self._session = _Session(follow=follow)
 
     def __call__(self, observation: npt.ArrayLike) -> Floats:
         """Return the action for an observation, or one action per row of a batch."""
@@ -195,10 +204,17 @@ class AsyncPolicyClient:
     client per robot.
     """
 
-    def __init__(self, url: str = f"http://127.0.0.1:{PORT}", *, token: str | None = None, timeout: float = 10.0):
+    def __init__(
+        self,
+        url: str = f"http://127.0.0.1:{PORT}",
+        *,
+        token: str | None = None,
+        timeout: float = 10.0,
+        follow: bool = False,
+    ):
         self._address, self._timeout = _Address.parse(url, token), timeout
         self._idle: list[_Streams] = []
-        self._session = _Session()
+        self._session = _Session(follow=follow)
 
     async def __call__(self, observation: npt.ArrayLike) -> Floats:
         """Return the action for an observation, or one action per row of a batch."""

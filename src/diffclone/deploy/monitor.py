@@ -7,7 +7,6 @@ The scores are in `monitors/`, one file each; `monitors/thresholds.py` has the e
 """
 
 import hashlib
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +22,7 @@ from diffclone.data import Demonstrations, Normaliser
 from diffclone.deploy.monitors import SCORES, GuideScore
 from diffclone.deploy.monitors.base import Context, FittedScore
 from diffclone.deploy.monitors.calibrated import AGAIN, FORMAT, Calibration
+from diffclone.deploy.monitors.following import Follower, Recent
 from diffclone.deploy.monitors.results import Alarm, Numbers, Score
 from diffclone.deploy.monitors.thresholds import agree, moving_average
 from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings
@@ -101,6 +101,12 @@ class Monitor:
         if self.calibration is None:
             raise InvalidSettings("this monitor is not calibrated. Calibrate it: diffclone calibrate RUN.")
         return self.calibration
+
+    @property
+    def follower(self) -> Follower:
+        """What turns scores of single steps into those of an episode."""
+        own = tuple(fitted.name for fitted in self.scores) if len(self.scores) > 1 else ()
+        return Follower(self.checked_calibration, self.parts, (*self.parts, *own))
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the weights by name, as in the saved file: those of the policy that the scores use, and their own."""
@@ -185,23 +191,19 @@ class EpisodeMonitor:
     def __init__(self, monitor: Monitor | None):
         if monitor is None:
             raise InvalidSettings("this policy has no calibrated monitor. Make one with: diffclone calibrate RUN.")
-        self.monitor, self.calibration = monitor, monitor.checked_calibration
-        self.recent: deque[dict[str, Numbers]] = deque(maxlen=self.calibration.window)
-        self.step = 0
+        self.monitor, self.follow = monitor, monitor.follower
+        self.reset()
 
     def reset(self) -> None:
         """Begin a new episode."""
-        self.recent.clear()
+        self.recent: Recent = {}
         self.step = 0
 
     def __call__(self, obs: npt.ArrayLike, act: npt.ArrayLike) -> Score:
         """Return the scores of the last steps, averaged over the window, and the alarms of this step."""
-        self.recent.append(self.monitor.values(obs, act))
-        means = {name: np.asarray(np.mean([now[name] for now in self.recent], 0)) for name in self.recent[0]}
-        limits = self.calibration.thresholds
-        alarm = {name: limits[name].exceeded(means[name], self.step) for name in self.monitor.parts}
+        score, self.recent = self.follow(self.recent, self.monitor.values(obs, act), self.step)
         self.step += 1
-        return Score(means, Alarm(alarm))
+        return score
 
 
 def split_episodes(values: Numbers, demos: Demonstrations) -> Iterator[Numbers]:

@@ -1,7 +1,8 @@
 """Serve a policy over HTTP: observations in, actions out, as JSON or npy files. No received content is executed.
 
     POST /act           {"observation": […]} → {"action": […]}, or application/x-npy in both directions; single or batch
-                        with the headers X-Session and X-Step if the policy has a memory (serving/sessions.py)
+                        with the headers X-Session and X-Step if the policy has a memory, and X-Monitor: episode if
+                        the monitor shall follow the episode (serving/sessions.py)
     GET  /about         sizes, method, data and versions
     GET  /health        {"status": "ok"}
     GET  /metrics       counters and histograms, in the text format of Prometheus
@@ -67,7 +68,9 @@ class Server:
     ):
         if len(policy) != 1:
             raise InvalidSettings(f"this policy has {len(policy)} members; serve one of them: Server(policy[0]).")
+        self.follower = None
         if monitor is None and policy.calibrated_monitor is not None:
+            self.follower = policy.calibrated_monitor.follower
             monitor = lambda obs, action: policy.monitor(obs, action).arrays()  # noqa: E731
         self.policy, self.monitor, self.token, self.timeout = policy, monitor, token, timeout
         self.allow_hosts, self.allow_origins = allow_hosts, allow_origins
@@ -101,9 +104,8 @@ class Server:
     def application(self, *names: str) -> Application:
         """Return the ASGI application, which also answers to the given host names."""
         access = Access(self.token, [*self.allow_hosts, *names], self.allow_origins)
-        dims, chunks = self.policy.dims, self.policy.chunks
-        memory = (chunks, dims.act) if chunks.has_memory else None
-        return Application(self.act, dims.obs, self.about(), access, memory)
+        dims = self.policy.dims
+        return Application(self.act, dims.obs, self.about(), access, dims.act, self.policy.chunks, self.follower)
 
 
 @final

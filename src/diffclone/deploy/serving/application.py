@@ -17,6 +17,7 @@ from starlette.routing import Route, Router
 from starlette.types import Message, Receive, Scope, Send
 
 from diffclone.deploy.memory import Chunks
+from diffclone.deploy.monitors.following import Follower
 from diffclone.deploy.serving.access import Access
 from diffclone.deploy.serving.batching import Act, Batcher
 from diffclone.deploy.serving.bodies import (
@@ -55,12 +56,14 @@ class Application:
         observation_size: int,
         about: Mapping[str, Any],
         access: Access,
-        chunks: tuple[Chunks, int] | None = None,
+        action_size: int,
+        chunks: Chunks,
+        follower: Follower | None = None,
     ):
-        """With `chunks`, of a policy that has a memory, and the size of an action, `act` maps windows to chunks."""
+        """If the policy has a memory, `act` maps windows to chunks."""
         self.size, self.access, self.metrics = observation_size, access, Metrics()
         self.batcher = Batcher(act, self.metrics.call_rows.observe)
-        self.sessions = None if chunks is None else Sessions(chunks[0], observation_size, chunks[1], self.batcher)
+        self.sessions = Sessions(chunks, observation_size, action_size, self.batcher, follower)
         self.held_bytes = 0
         self._coder = ThreadPoolExecutor(1, "bodies")
         document = openapi_document()
@@ -76,7 +79,7 @@ class Application:
             Route("/docs", constant(page)),
         ]
         self._router = Router(routes, redirect_slashes=False)
-        origins, headers = sorted(access.origins), ["Authorization", "Content-Type", "X-Session", "X-Step"]
+        origins, headers = sorted(access.origins), ["Authorization", "Content-Type", "X-Session", "X-Step", "X-Monitor"]
         self._inner = CORSMiddleware(self.answer, origins, ["GET", "POST"], headers) if origins else self.answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,12 +136,12 @@ class Application:
             body = await self.read_body(request, most_bytes(content_type, self.size), hold)
             small = len(body) <= SMALL_BODY_BYTES
             obs = await self.code(small, lambda: decode_observation(content_type, body, self.size))
-            hold(obs.nbytes if self.sessions is None else obs.nbytes * self.sessions.chunks.history)
+            hold(obs.nbytes * self.sessions.chunks.history)
             rows = obs if obs.ndim == 2 else obs[None]
-            if self.sessions is None:
-                action, scores = await self.batcher(rows)
-            else:
+            if self.sessions.chunks.has_memory or "x-monitor" in request.headers:
                 action, scores = await self.sessions.act(request.headers, rows)
+            else:
+                action, scores = await self.batcher(rows)
             self.metrics.count_rows(len(action), scores)
             action = action if obs.ndim == 2 else action[0]
             encoded = await self.code(small, lambda: encode_action(content_type, action, scores))
@@ -186,8 +189,7 @@ class Application:
     async def show_metrics(self, request: Request) -> Response:
         """Return the metrics."""
         gauges = {"waiting_rows": ("Observations that wait for a call or are in one.", self.batcher.waiting_rows)}
-        if self.sessions is not None:
-            gauges["sessions"] = ("Sessions of clients.", len(self.sessions))
+        gauges["sessions"] = ("Sessions of clients.", len(self.sessions))
         return Response(self.metrics.to_text(gauges), media_type=CONTENT_TYPE)
 
     def close(self) -> None:

@@ -31,6 +31,7 @@ ERRORS = {
 SESSION = (
     ("X-Session", {"type": "string", "maxLength": 64}, "Name of the client's session, if the policy has a memory."),
     ("X-Step", {"type": "integer", "minimum": 0}, "Step of the episode in this session; 0 begins one."),
+    ("X-Monitor", {"const": "episode"}, "Scores and alarms of the episode, with the calibrated window and band."),
 )
 
 
