@@ -314,6 +314,26 @@ def test_hdf5_links_to_other_files(tmp_path: Path) -> None:
         assert message in load_safely(path)
 
 
+@pytest.mark.parametrize(("place", "value"), [(24, 0), (24, 2**64 - 16), (96, 0), (96, 2**63)])
+def test_hdf5_heaps_that_the_library_would_read_for_ever(tmp_path: Path, place: int, value: int) -> None:
+    content = bytearray(robomimic_file(tmp_path / "a.hdf5").read_bytes())
+    heap = content.index(b"GCOL")
+    content[heap + place : heap + place + 8] = value.to_bytes(8, "little")
+    (tmp_path / "b.hdf5").write_bytes(content)
+    assert "is damaged: an object of the heap at byte" in load_safely(tmp_path / "b.hdf5")
+
+
+def test_hdf5_heaps_with_free_space_are_read(tmp_path: Path) -> None:
+    path = d4rl(tmp_path / "a.hdf5")
+    with h5py.File(path, "a") as file:
+        for k in range(300):
+            file.attrs[f"text {k % 7}"] = "é" * (13 * k % 997)
+            if k % 3 == 0:
+                del file.attrs[f"text {k % 7}"]
+    assert path.read_bytes().count(b"GCOL") > 3
+    assert load_safely(path) == ""
+
+
 def test_hdf5_groups_that_contain_themselves(tmp_path: Path) -> None:
     folder = minari_folder(tmp_path)
     with h5py.File(folder / "data/main_data.hdf5", "a") as file:

@@ -10,18 +10,20 @@ process grew at most for one of them. Version n of a file is always the same.
 import argparse
 import contextlib
 import json
+import os
 import random
 import resource
+import select
 import shutil
 import signal
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -51,6 +53,8 @@ except (ImportError, pytest.skip.Exception):  # the packages of the formats are 
 
 FORMATS = {} if hostile is None else hostile.FORMATS
 SECONDS, GROWTH_MIB = 10, 1024
+LIBRARY_SECONDS = 60
+"""A version that takes so long did not end after `SECONDS` either: it is in a loop of a library in C."""
 SEARCH = SearchOptions(grid=Grid(2, (4,)), device="cpu")
 
 
@@ -205,11 +209,54 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+Outcome: TypeAlias = tuple[str, str, float]
+"""How it ended, the message, and the growth in MiB."""
+
+
+def damage_and_read(good: Path, name: str, place: Path | None, number: int) -> Outcome:
+    """Read one damaged version."""
+    work = good.with_name("work")
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(good, work)
+    rng = random.Random(f"{name} {number}")
+    if place is None:
+        damage_file(min(work.glob(name)), rng)
+    else:
+        damage_path(work / place, rng)
+    before = peak_mib()
+    kind, message = outcome(lambda: FILES[name](work))
+    return kind, message, round(peak_mib() - before, 1)
+
+
+def read_in_fork(numbers: Sequence[int], read: Callable[[int], Outcome]) -> list[Outcome]:
+    """Read damaged versions in a fork until one kills it, or stops it in a library that no signal interrupts."""
+    pipe, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        for number in numbers:
+            os.write(write, json.dumps(read(number)).encode() + b"\n")
+        os._exit(0)
+    os.close(write)
+    found: list[Outcome] = []
+    text = b""
+    while len(found) < len(numbers):
+        stopped = not select.select([pipe], [], [], LIBRARY_SECONDS)[0]
+        part = b"" if stopped else os.read(pipe, 2**16)
+        if not part:
+            found.append(("hang", "in a library", 0.0) if stopped else ("traceback", "the process ended", 0.0))
+            break
+        *lines, text = (text + part).split(b"\n")
+        found += [tuple(json.loads(line)) for line in lines]
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os.close(pipe)
+    return found
+
+
 def try_file(good: Path, name: str, count: int, first: int = 0) -> dict[str, Any]:
     """Read `count` damaged versions of a file; return the counts."""
     counts: dict[str, Any] = {"file": name, "count": count, "valid": 0, "refused": 0, "traceback": 0, "hang": 0}
     counts |= {"MiB": 0.0, "examples": []}
-    work = good.with_name("work")
     place = None
     if name.endswith(" demonstrations"):
         filename, make = FORMATS[name.removesuffix(" demonstrations")]
@@ -218,21 +265,16 @@ def try_file(good: Path, name: str, count: int, first: int = 0) -> dict[str, Any
         place = make(good / filename).relative_to(good)
         (good / "place").write_text(str(place))
         FILES[name](good)
-    for number in range(first, first + count):
-        shutil.copytree(good, work)
-        rng = random.Random(f"{name} {number}")
-        if place is None:
-            damage_file(min(work.glob(name)), rng)
-        else:
-            damage_path(work / place, rng)
-        before = peak_mib()
-        kind, message = outcome(lambda: FILES[name](work))
-        growth = round(peak_mib() - before, 1)
-        counts[kind] += 1
-        counts["MiB"] = max(counts["MiB"], growth)
-        if kind in ("traceback", "hang") or growth > GROWTH_MIB:
-            counts["examples"].append([number, kind, message[:300], growth])
-        shutil.rmtree(work)
+    number, end = first, first + count
+    while number < end:
+        for kind, message, growth in read_in_fork(
+            range(number, end), lambda number: damage_and_read(good, name, place, number)
+        ):
+            counts[kind] += 1
+            counts["MiB"] = max(counts["MiB"], growth)
+            if kind in ("traceback", "hang") or growth > GROWTH_MIB:
+                counts["examples"].append([number, kind, message[:300], growth])
+            number += 1
     return counts
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from diffclone.data.formats.contents import import_optional
+from diffclone.data.formats.hdf5_heap import SIGNATURE, check_heaps
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.rows import Rows, slice_rows
 from diffclone.errors import InvalidData
 
 SUFFIXES = (".hdf5", ".h5")
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 @contextmanager
@@ -20,6 +20,7 @@ def open_hdf5(path: Path) -> Generator[Any, None, None]:
     """Open a file and yield its root group."""
     if not path.is_file():
         raise InvalidData(f"no such file: {path}.")
+    check_heaps(path)
     # A cache of chunks per dataset would take a megabyte for each; whole chunks are read, and only once.
     with import_optional("h5py").File(path, "r", rdcc_nbytes=0) as file:
         yield file
