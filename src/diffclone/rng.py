@@ -96,15 +96,7 @@ class Rng:
 
         A number depends on its position and not on how many are drawn: more rows do not change the first ones.
         """
-        count = math.prod(shape)
-
-        def draw(call: int) -> Tensor:
-            z = self._bits((count + 1) // 2, call)
-            radius = (-2 * self._unit(shift_right(z, 41)).log()).sqrt()
-            angle = 2 * math.pi * self._unit(shift_right(z, 9) & ((1 << 23) - 1))
-            return torch.stack([radius * angle.cos(), radius * angle.sin()], -1).flatten(-2)[..., :count]
-
-        return self._draw("normal", shape, draw)
+        return self._draw("normal", shape, lambda call: self._normal(math.prod(shape), call))
 
     def uniform(self, *shape: int) -> Tensor:
         """Return numbers in the open interval (0, 1), (members, *shape)."""
@@ -114,11 +106,11 @@ class Rng:
 
     def integers(self, high: int, *shape: int) -> Tensor:
         """Return integers in 0 … high - 1, (members, *shape)."""
-
-        def draw(call: int) -> Tensor:
-            return shift_right(shift_right(self._bits(math.prod(shape), call), 32) * high, 32)
-
-        return self._draw(f"integers {high}", shape, draw)
+        return self._draw(
+            f"integers {high}",
+            shape,
+            lambda call: shift_right(shift_right(self._bits(math.prod(shape), call), 32) * high, 32),
+        )
 
     def kept(self, dropped: int, *shape: int) -> Tensor:
         """Return booleans (members, *shape) that are false with probability `dropped` / 256: masks of dropout.
@@ -126,11 +118,17 @@ class Rng:
         They take one byte of randomness each, so that the masks of a whole network are cheap.
         """
         count = math.prod(shape)
+        return self._draw(
+            f"kept {dropped}",
+            shape,
+            lambda call: self._bits((count + 7) // 8, call).view(torch.uint8)[..., :count] >= dropped,
+        )
 
-        def draw(call: int) -> Tensor:
-            return self._bits((count + 7) // 8, call).view(torch.uint8)[..., :count] >= dropped
-
-        return self._draw(f"kept {dropped}", shape, draw)
+    def _normal(self, count: int, call: int) -> Tensor:
+        z = self._bits((count + 1) // 2, call)
+        radius = (-2 * self._unit(shift_right(z, 41)).log()).sqrt()
+        angle = 2 * math.pi * self._unit(shift_right(z, 9) & ((1 << 23) - 1))
+        return torch.stack([radius * angle.cos(), radius * angle.sin()], -1).flatten(-2)[..., :count]
 
     def _unit(self, bits_23: Tensor) -> Tensor:
         # 23 bits and a half are exact in float32, so the result is never 0 or 1.
