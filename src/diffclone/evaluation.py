@@ -203,23 +203,23 @@ def is_environment_id(name: str) -> bool:
 
 
 def _act(policy: Policy, member: Rows, obs: Doubles, call: int, memory: Memory) -> tuple[npt.NDArray[Any], Memory]:
-    """Return one action per row, and the memory of the rows after it.
+    """Return one action per row, and the memory of the rows after it."""
+    if not policy.chunks.has_memory:
+        return _plan(policy, member, obs[:, None], call)[:, 0], memory
+    return advance(policy.chunks, lambda windows, rows: _plan(policy, member[rows], windows, call), obs, memory)
+
+
+def _plan(policy: Policy, member: Rows, windows: npt.NDArray[Any], call: int) -> npt.NDArray[Any]:
+    """Return the chunk of actions of each window.
 
     The policy is called once for all members, with the rows padded to (members, largest number of rows per member).
     """
-
-    def plan(windows: npt.NDArray[Any], rows: Rows) -> npt.NDArray[Any]:
-        own = member[rows]
-        counts = np.bincount(own, minlength=len(policy))
-        place = np.arange(len(own)) - np.repeat(np.cumsum(counts) - counts, counts)
-        padded = np.zeros((len(policy), counts.max(), windows[0].size), dtype=np.float32)
-        padded[own, place] = windows.reshape(len(own), -1)
-        act = policy.act(torch.from_numpy(padded).to(policy.device, policy.normaliser.obs_mean.dtype), call)
-        return act.cpu().numpy()[own, place].reshape(len(own), policy.chunks.horizon, -1)
-
-    if not policy.chunks.has_memory:
-        return plan(obs[:, None], np.arange(len(obs)))[:, 0], memory
-    return advance(policy.chunks, plan, obs, memory)
+    counts = np.bincount(member, minlength=len(policy))
+    place = np.arange(len(member)) - np.repeat(np.cumsum(counts) - counts, counts)
+    padded = np.zeros((len(policy), counts.max(), windows[0].size), dtype=np.float32)
+    padded[member, place] = windows.reshape(len(member), -1)
+    act = policy.act(torch.from_numpy(padded).to(policy.device, policy.normaliser.obs_mean.dtype), call)
+    return act.cpu().numpy()[member, place].reshape(len(member), policy.chunks.horizon, -1)
 
 
 def evaluate_expert(

@@ -110,15 +110,14 @@ class Diffusion(nn.Module):
         """Return x_u by DPM-Solver++(2M); `before` is (t′, x̂′), or None for a first-order step."""
         if u < 0:
             return clean
-
-        def level(step: int) -> Tensor:
-            return (self.signal[step] / self.noise[step]).log()
-
-        h, direction = level(u) - level(t), clean
+        h, direction = self._level(u) - self._level(t), clean
         if before is not None:
-            r = (level(t) - level(before[0])) / h
+            r = (self._level(t) - self._level(before[0])) / h
             direction = clean + (clean - before[1]) / (2 * r)
         return self.noise[u] / self.noise[t] * x_t - self.signal[u] * torch.expm1(-h) * direction
+
+    def _level(self, step: int) -> Tensor:
+        return (self.signal[step] / self.noise[step]).log()
 
     @torch.no_grad()
     def sample(
