@@ -2,13 +2,13 @@
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar, final
+from typing import Any, TypeAlias, TypeVar, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from diffclone.data import Normaliser
+from diffclone.data.layout import to_rows
 from diffclone.deploy import memory
 from diffclone.deploy.card import model_card
 from diffclone.deploy.hub import find_folder, upload
 from diffclone.deploy.memory import Chunks, Memory, Session
 from diffclone.deploy.monitor import CALIBRATION, Monitor, Score
-from diffclone.deploy.policy_config import FORMAT, PolicyConfig, find_policy_folder, make_config
+from diffclone.deploy.policy_config import FORMAT, PolicyConfig, check_acting, find_policy_folder, make_config
 from diffclone.errors import InvalidData, InvalidSettings, UnknownMember
 from diffclone.files import create_path, digest, write_atomically, write_json, write_tensors
 from diffclone.model import Dims, Method
@@ -30,6 +31,8 @@ from diffclone.training.guide import TrainedGuide
 from diffclone.training.members import Member, from_matrix, to_matrix
 
 Array = TypeVar("Array", Tensor, npt.NDArray[Any])
+Observation: TypeAlias = npt.NDArray[Any] | Mapping[str, npt.ArrayLike]
+"""Rows of numbers, or a dict of parts such as an image and a state."""
 
 
 @final
@@ -133,36 +136,34 @@ class Policy:
 
     def acting(self, **settings: Any) -> "Policy":
         """Return the policy with other settings of how it acts, e.g. `sampler="ddim", calls=10`, and equal weights."""
-        allowed = [f.name for f in dataclasses.fields(self.method) if f.metadata.get("acting")]
-        if unknown := sorted(set(settings) - set(allowed)):
-            raise InvalidSettings(
-                f"{', '.join(unknown)} cannot be changed in a trained {type(self.method).__name__}; "
-                f"these can: {', '.join(allowed) or 'none'}."
-            )
-        for name, value in settings.items():
-            now = getattr(self.method, name)
-            if name == "ensemble":
-                if value is not None and type(value) not in (int, float):
-                    raise InvalidSettings(f"ensemble must be a number or None; it is {value!r}.")
-                continue
-            if type(value) is not type(now) and not (type(now) is float and type(value) is int):
-                raise InvalidSettings(f"{name} is {now!r}; {value!r} is not of type {type(now).__name__}.")
-            settings[name] = type(now)(value) if type(now) is float else value
-        return dataclasses.replace(self, method=dataclasses.replace(self.method, **settings), calls=count())
+        method = dataclasses.replace(self.method, **check_acting(self.method, settings))
+        return dataclasses.replace(self, method=method, calls=count())
 
-    def __call__(self, obs: Array) -> Array:
+    def to_rows(self, obs: Any) -> npt.NDArray[Any]:
+        """Return an observation or a batch as rows of numbers (…, size).
+
+        A dict, such as {"image": …, "state": …}, has the parts that the demonstrations name. Rows of
+        `Demonstrations.obs` with images and numbers are bytes, which become numbers.
+        """
+        return to_rows(obs, self.data.get("meta", {}))
+
+    @overload
+    def __call__(self, obs: Array) -> Array: ...
+    @overload
+    def __call__(self, obs: Mapping[str, npt.ArrayLike]) -> npt.NDArray[Any]: ...
+    def __call__(self, obs: Any) -> Any:
         """Return an action for an observation (size), or a batch of actions for a batch (batch, size).
 
         Several members return one action each, with the member axis first; they also take (members, batch, size).
-        NumPy arrays return NumPy arrays, torch tensors return torch tensors. A policy with a history or with chunks has
-        a memory and is called through `session` or `predict`.
+        NumPy arrays and dicts of them return NumPy arrays, torch tensors return torch tensors. A policy with a history
+        or with chunks has a memory and is called through `session` or `predict`.
         """
         if self.chunks.has_memory:
             raise InvalidSettings(
                 f"this policy has a memory (history {self.chunks.history}, horizon {self.chunks.horizon}). Use "
                 "policy.session(), which is called like this, or policy.predict(obs, state)."
             )
-        x = (obs if isinstance(obs, Tensor) else torch.tensor(np.asarray(obs))).to(
+        x = (obs if isinstance(obs, Tensor) else torch.tensor(self.to_rows(obs))).to(
             self.device, self.normaliser.obs_mean.dtype
         )
         if not 1 <= x.dim() <= 3 or (x.dim() == 3 and x.shape[0] != len(self)):
@@ -176,8 +177,7 @@ class Policy:
             raise InvalidData("an observation contains NaN or infinity, for which no action is defined.")
         act = act[:, 0] if x.dim() == 1 else act
         act = act[0] if len(self) == 1 and x.dim() < 3 else act
-        result: Any = act if isinstance(obs, Tensor) else act.cpu().numpy()
-        return result
+        return act if isinstance(obs, Tensor) else act.cpu().numpy()
 
     def act(self, obs: Tensor, call: int) -> Tensor:
         """Map raw observations (members or 1, batch, size) to raw actions (members, batch, size).
@@ -192,15 +192,15 @@ class Policy:
             act = self.window_normaliser.restore_act(self.method.act(self.net, normalised, rng))
         return act if self.window_bounds is None else act.clamp(*self.window_bounds)
 
-    def monitor(self, obs: npt.NDArray[Any], action: npt.NDArray[Any]) -> Score:
+    def monitor(self, obs: Observation, action: npt.NDArray[Any]) -> Score:
         """Return how far single pairs are from the demonstrations, and whether that is an alarm."""
         if self.calibrated_monitor is None:
             raise InvalidSettings("this policy has no calibrated monitor. Make one with: diffclone calibrate RUN.")
-        return self.calibrated_monitor.score(obs, action)
+        return self.calibrated_monitor.score(self.to_rows(obs), action)
 
     def predict(
         self,
-        observation: npt.NDArray[Any],
+        observation: Observation,
         state: Memory | None = None,
         episode_start: npt.NDArray[np.bool_] | None = None,
         deterministic: bool = True,  # noqa: FBT001, FBT002 (Stable-Baselines3's signature)
@@ -216,7 +216,7 @@ class Policy:
             return self(observation), None
         try:
             sizes = (self.dims.obs, self.dims.act)
-            return memory.predict(self.chunks, self.plan, sizes, observation, state, episode_start)
+            return memory.predict(self.chunks, self.plan, sizes, self.to_rows(observation), state, episode_start)
         except memory.InvalidInput as error:
             raise InvalidData(str(error)) from None
 

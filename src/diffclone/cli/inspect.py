@@ -21,6 +21,7 @@ from diffclone.data.inspection import (
     find_problems,
     get_action_bounds,
     rank_episodes,
+    split_parts,
     summarise,
 )
 from diffclone.errors import InvalidSettings, MissingPackage, install_command
@@ -57,7 +58,9 @@ class Inspect:
             check_page(self.page)
         _, demos = find_demonstrations(self.data, options=self.read.options())
         costs = None if self.run_folder is None else guide_costs(self.run_folder, demos)
-        inspection = Inspection(self.data, demos, find_problems(demos), rank_episodes(demos), costs)
+        # The tables show the numbers of images with numbers.
+        shown = demos if demos.layout is None else split_parts(demos)[0]
+        inspection = Inspection(self.data, shown, find_problems(demos), rank_episodes(shown), costs)
         if self.json:
             print_json(inspection.to_dict())
         else:
@@ -184,7 +187,7 @@ def guide_costs(folder: Path, demos: Demonstrations) -> Costs:
     costs: list[float] = []
     for obs, act in demos.episodes():
         steps = np.linspace(0, len(obs) - 1, min(COST_STEPS, len(obs))).round().astype(int)
-        costs.append(float(policy.guide.cost(obs[steps], act[steps], draws=COST_DRAWS).mean()))
+        costs.append(float(policy.guide.cost(policy.to_rows(obs[steps]), act[steps], draws=COST_DRAWS).mean()))
     return np.array(costs)
 
 

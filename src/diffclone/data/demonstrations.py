@@ -1,6 +1,5 @@
 """Demonstrations: observations and actions of an expert, and where each episode ends."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +9,8 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
-from diffclone.data.matrices import to_matrix
+from diffclone.data.layout import Layout
+from diffclone.data.matrices import check_action_bounds, hash_arrays, to_matrix
 from diffclone.errors import InvalidData
 from diffclone.shapes import Floats, Seen
 
@@ -21,7 +21,8 @@ class Demonstrations:
     """Frozen arrays of all episodes, one after the other. They are validated on construction."""
 
     obs: Seen
-    """(steps, observation size): observations. Arrays of bytes (uint8) are images; all others become float32."""
+    """(steps, observation size): observations. Arrays of bytes (uint8) are images, or images with numbers
+    (`data/layout.py`); all others become float32."""
     act: Floats
     """(steps, action size): the action that the expert took after each observation."""
     episode_ends: npt.NDArray[np.int64]
@@ -46,14 +47,16 @@ class Demonstrations:
                 f"episode_ends must increase from at least 1 to the number of steps, {len(self.obs)}; "
                 f"they are {_list_some(self.episode_ends)}."
             )
-        _check_action_bounds(self.meta.get("action_bounds"), self.act.shape[1])
+        check_action_bounds(self.meta.get("action_bounds"), self.act.shape[1])
+        if self.layout is not None:
+            self.layout.check(self.obs.shape[1])
         for array in (self.obs, self.act, self.episode_ends):
             array.setflags(write=False)
 
     @classmethod
     def from_arrays(
         cls,
-        obs: npt.ArrayLike,
+        obs: npt.ArrayLike | Mapping[str, npt.ArrayLike],
         act: npt.ArrayLike,
         *,
         episode_ends: npt.ArrayLike | None = None,
@@ -62,23 +65,31 @@ class Demonstrations:
     ) -> "Demonstrations":
         """Create demonstrations from anything array-like.
 
+        Observations with images are a dict, such as {"image": uint8 (steps, 3, 64, 64), "state": (steps, 4)}.
         Episodes end at `episode_ends` (numbers of steps), or where the flag in `done` (one per step) is set.
         """
-        obs, act = to_matrix("obs", obs), to_matrix("act", act).astype(np.float32, copy=False)
+        if isinstance(obs, Mapping):
+            from diffclone.data.formats.pictures import from_parts
+
+            rows, images = from_parts(obs)
+            meta = {**(meta or {}), **images}
+        else:
+            rows = to_matrix("obs", obs)
+        act = to_matrix("act", act).astype(np.float32, copy=False)
         if (episode_ends is None) == (done is None):
             raise InvalidData("give exactly one of episode_ends (numbers of steps) or done (one flag per step).")
         if done is not None:
             flags = np.asarray(done).reshape(-1).astype(bool)
-            if len(flags) != len(obs):
-                raise InvalidData(f"done and obs differ in length: {len(flags)} != {len(obs)}.")
+            if len(flags) != len(rows):
+                raise InvalidData(f"done and obs differ in length: {len(flags)} != {len(rows)}.")
             ends = np.flatnonzero(flags) + 1
             # Steps after the last flag are kept as an episode that was cut off.
-            ends = ends if len(obs) == 0 or (len(ends) and ends[-1] == len(obs)) else [*ends, len(obs)]
+            ends = ends if len(rows) == 0 or (len(ends) and ends[-1] == len(rows)) else [*ends, len(rows)]
         else:
             ends = np.asarray(episode_ends)
             if ends.ndim != 1 or (ends.size and not np.issubdtype(ends.dtype, np.integer)):
                 raise InvalidData(f"episode_ends must be a list of integers; it is {ends.dtype} of shape {ends.shape}.")
-        return cls(obs, act, np.array(ends, dtype=np.int64), dict(meta or {}))
+        return cls(rows, act, np.array(ends, dtype=np.int64), dict(meta or {}))
 
     @classmethod
     def from_episodes(
@@ -133,6 +144,20 @@ class Demonstrations:
         return len(self.episode_ends)
 
     @property
+    def layout(self) -> Layout | None:
+        """How images with numbers are stored in a row of `obs`; None for numbers alone and for images alone."""
+        return Layout.from_meta(self.meta) if self.obs.dtype == np.uint8 else None
+
+    @property
+    def obs_size(self) -> int:
+        """The number of values in an observation."""
+        return self.obs.shape[1] if self.layout is None else self.layout.size
+
+    def observe(self, steps: Any) -> Seen:
+        """Return the observations of some steps (indices or a slice) as a policy receives them."""
+        return self.obs[steps] if self.layout is None else self.layout.unpack(self.obs[steps])
+
+    @property
     def lengths(self) -> npt.NDArray[np.int64]:
         """The number of steps of each episode."""
         return np.diff(self.episode_ends, prepend=0)
@@ -157,7 +182,7 @@ class Demonstrations:
     @cached_property
     def fingerprint(self) -> str:
         """A short hash of all arrays. Equal numbers have equal hashes, whatever file they were read from."""
-        return _hash_arrays(self.obs, self.act, self.episode_ends)
+        return hash_arrays(self.obs, self.act, self.episode_ends)
 
     @cached_property
     def episode_fingerprints(self) -> tuple[str, ...]:
@@ -165,7 +190,7 @@ class Demonstrations:
 
         An episode keeps its hash in every file, split and order of episodes. Use `find_shared_episodes` to compare.
         """
-        return tuple(_hash_arrays(obs, act) for obs, act in self.episodes())
+        return tuple(hash_arrays(obs, act) for obs, act in self.episodes())
 
     def find_shared_episodes(self, other: "Demonstrations | Iterable[str]") -> list[int]:
         """Return the indices of the episodes of this set that are also in `other` (a set, or its fingerprints)."""
@@ -238,7 +263,7 @@ class Demonstrations:
 
     def joined(self, other: "Demonstrations") -> "Demonstrations":
         """Append other demonstrations. The metadata stays, and `meta["joined"]` lists what was added."""
-        sizes = [f"obs {d.obs.shape[1]} ({d.obs.dtype}), act {d.act.shape[1]}" for d in (self, other)]
+        sizes = [f"obs {d.layout or f'{d.obs.shape[1]} ({d.obs.dtype})'}, act {d.act.shape[1]}" for d in (self, other)]
         if sizes[0] != sizes[1]:
             raise InvalidData(
                 f"demonstrations of different sizes cannot be joined: {sizes[0]}, and {sizes[1]}. "
@@ -264,35 +289,11 @@ class Demonstrations:
         source = self.meta.get("task") or self.meta.get("source") or ""
         return (
             f"Demonstrations({self.num_episodes} episodes, {self.num_steps} steps, "
-            f"obs {self.obs.shape[1]}, act {self.act.shape[1]}, {f'{source}, ' if source else ''}{self.fingerprint})"
+            f"obs {self.layout or self.obs.shape[1]}, act {self.act.shape[1]}, {f'{source}, ' if source else ''}"
+            f"{self.fingerprint})"
         )
 
 
 def _list_some(values: Sequence[int] | npt.NDArray[np.int64]) -> str:
     shown = [str(v) for v in values]
     return ", ".join(shown if len(shown) <= 6 else [*shown[:3], "…", *shown[-2:]])
-
-
-def _check_action_bounds(bounds: Any, size: int) -> None:
-    if bounds is None:
-        return
-    expected = f"action_bounds must be [low, high] with one number per action dimension ({size}) in each"
-    try:
-        low, high = (np.asarray(bound, dtype=np.float32) for bound in bounds)
-    except (ValueError, TypeError):
-        raise InvalidData(f"{expected}; they are {str(bounds)[:80]}.") from None
-    if low.shape != (size,) or high.shape != (size,):
-        raise InvalidData(f"{expected}; low has shape {low.shape} and high has shape {high.shape}.")
-    if not (low <= high).all():  # NaN is not ≤ anything
-        k = int(np.flatnonzero(~(low <= high))[0])
-        raise InvalidData(
-            f"{expected}, and no low above its high; in dimension {k} low is {low[k]:g} and high is {high[k]:g}."
-        )
-
-
-def _hash_arrays(*arrays: npt.NDArray[Any]) -> str:
-    digest = hashlib.sha256()
-    for array in arrays:
-        digest.update(f"{array.shape}{array.dtype}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()[:16]

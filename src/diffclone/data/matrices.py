@@ -1,5 +1,6 @@
-"""Conversion of arrays to the matrices (steps, size) of demonstrations, without more memory than the result."""
+"""Conversion of arrays to the matrices (steps, size) of demonstrations, without more memory than the result; checks."""
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,3 +61,30 @@ def row_blocks(array: npt.NDArray[np.generic]) -> Iterator[slice]:
     """Return slices that cover the rows of an array, of about `BLOCK` numbers each."""
     rows = max(1, BLOCK * max(1, len(array)) // max(1, array.size))
     return (slice(start, min(start + rows, len(array))) for start in range(0, len(array), rows))
+
+
+def check_action_bounds(bounds: Any, size: int) -> None:
+    """Raise `InvalidData` if action bounds are not [low, high] with `size` numbers each."""
+    if bounds is None:
+        return
+    expected = f"action_bounds must be [low, high] with one number per action dimension ({size}) in each"
+    try:
+        low, high = (np.asarray(bound, dtype=np.float32) for bound in bounds)
+    except (ValueError, TypeError):
+        raise InvalidData(f"{expected}; they are {str(bounds)[:80]}.") from None
+    if low.shape != (size,) or high.shape != (size,):
+        raise InvalidData(f"{expected}; low has shape {low.shape} and high has shape {high.shape}.")
+    if not (low <= high).all():  # NaN is not ≤ anything
+        k = int(np.flatnonzero(~(low <= high))[0])
+        raise InvalidData(
+            f"{expected}, and no low above its high; in dimension {k} low is {low[k]:g} and high is {high[k]:g}."
+        )
+
+
+def hash_arrays(*arrays: npt.NDArray[Any]) -> str:
+    """Return a short hash of the shapes, types and values of arrays."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.shape}{array.dtype}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:16]

@@ -6,7 +6,8 @@
     box    = the expert's range of actions, 5 % wider on each side, within the action bounds of the environment
 
 A dimension that is constant in the demonstrations carries no information: its z is 0, and its inverse is the mean.
-All pixels of an image share one mean and one std. `Normaliser.robust` divides observations that hardly vary by more
+All pixels of images share one mean and one std. Of images with numbers, pixels are divided by 255, and the numbers are
+normalised as above. `Normaliser.robust` divides observations that hardly vary by more
 than their std (`robust.py`).
 """
 
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 from diffclone.data.demonstrations import Demonstrations
+from diffclone.data.layout import Layout
 from diffclone.data.robust import raise_small
 from diffclone.deploy.memory import Chunks
 from diffclone.errors import InvalidData
@@ -29,6 +31,8 @@ LIMIT = 10.0
 """Standard deviations to which observations are clipped."""
 CHUNK = 1_000_000
 """Numbers that are processed at once."""
+PIXEL_SCALE = 255.0
+"""Pixels of images with numbers are divided by this."""
 MARGIN = 0.05
 """Width that the box adds on each side, as a fraction of the expert's range of actions."""
 
@@ -51,26 +55,31 @@ class Normaliser:
     @classmethod
     def from_demonstrations(cls, demos: Demonstrations) -> "Normaliser":
         """Return the statistics of demonstrations (standard deviations with n − 1, as in the released code)."""
-        images, size = demos.obs.dtype == np.uint8, demos.obs.shape[1]
-        mean, std = _statistics(demos.obs.reshape(-1, 1) if images else demos.obs)
+        images, layout, size = demos.obs.dtype == np.uint8, demos.layout, demos.obs_size
         act = (*_statistics(demos.act), *_box(demos))
+        if layout is not None:
+            return cls(*_add_pixels(layout, *_statistics(layout.numbers_of(demos.obs))), *act)
+        mean, std = _statistics(demos.obs.reshape(-1, 1) if images else demos.obs)
         return cls(mean.expand(size).contiguous(), std.expand(size).contiguous(), *act)
 
     @classmethod
     def robust(cls, demos: Demonstrations) -> "Normaliser":
         """Return the statistics of demonstrations, with raised scales of observations that hardly vary."""
         normaliser = cls.from_demonstrations(demos)
-        if demos.obs.dtype == np.uint8:  # all pixels have the same scale
+        if demos.obs.dtype == np.uint8 and demos.layout is None:  # all pixels have the same scale
             return normaliser
-        scales = torch.tensor(raise_small(normaliser.obs_std.double().numpy())).float()
-        return replace(normaliser, obs_std=scales)
+        pixels = 0 if demos.layout is None else demos.layout.pixels
+        scales = torch.tensor(raise_small(normaliser.obs_std[pixels:].double().numpy())).float()
+        return replace(normaliser, obs_std=torch.cat([normaliser.obs_std[:pixels], scales]))
 
     @classmethod
     def identity(cls, demos: Demonstrations) -> "Normaliser":
-        """Return a normaliser that changes no number."""
-        obs, act = demos.obs.shape[1], demos.act.shape[1]
-        unchanged = (torch.zeros(obs), torch.ones(obs), torch.zeros(act), torch.ones(act))
-        return cls(*unchanged, *_box(demos), torch.tensor(float("inf")))
+        """Return a normaliser that changes no number. Pixels of images with numbers are divided by 255."""
+        layout, act = demos.layout, demos.act.shape[1]
+        count = demos.obs_size if layout is None else layout.numbers
+        obs = (torch.zeros(count), torch.ones(count))
+        obs = obs if layout is None else _add_pixels(layout, *obs)
+        return cls(*obs, torch.zeros(act), torch.ones(act), *_box(demos), torch.tensor(float("inf")))
 
     @property
     def box(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -108,6 +117,14 @@ class Normaliser:
             )
         return _z(obs, self.obs_mean, self.obs_std).clamp(-self.obs_limit, self.obs_limit)
 
+    def normalise_stored(self, stored: Tensor, layout: Layout | None) -> Tensor:
+        """Normalise observations as demonstrations store them: bytes of images, or of images with numbers."""
+        dtype = self.obs_mean.dtype
+        if layout is None:
+            return self.normalise_obs(stored.to(dtype))
+        numbers = stored[..., layout.pixels :].contiguous().view(torch.float32)
+        return self.normalise_obs(torch.cat([stored[..., : layout.pixels].to(dtype), numbers.to(dtype)], -1))
+
     def normalise_act(self, act: Tensor) -> Tensor:
         """Normalise raw actions. They are not clipped, since they are training targets."""
         return _z(act, self.act_mean, self.act_std)
@@ -123,6 +140,12 @@ def _box(demos: Demonstrations) -> tuple[Tensor, Tensor]:
     if (allowed := demos.action_range) is not None:
         wider_low, wider_high = np.maximum(wider_low, allowed[0]), np.minimum(wider_high, allowed[1])
     return torch.tensor(wider_low), torch.tensor(wider_high)
+
+
+def _add_pixels(layout: Layout, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the means and standard deviations of numbers after those of pixels, which divide by 255."""
+    pixels = torch.zeros(layout.pixels)
+    return torch.cat([pixels, mean]), torch.cat([pixels + PIXEL_SCALE, std])
 
 
 def _z(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:

@@ -47,7 +47,11 @@ class PolicyArrays:
     obs_std: Floats
     obs_limit: float
     image: tuple[int, int, int] | None
-    """Channels, height and width if observations are images."""
+    """Channels, height and width if observations are images; those of a history are stacked as channels."""
+    steps: int
+    """Observations that a call sees."""
+    numbers: int
+    """Numbers beside the image of each observation."""
     convolutions: Sequence[tuple[Floats, Floats, int]]
     """Weight (out, in, height, width), bias and stride of each layer."""
     layers: Sequence[tuple[Floats, Floats]]
@@ -92,6 +96,8 @@ class PolicyArrays:
             to_numpy(normaliser.obs_std),
             float(normaliser.obs_limit),
             net.image if isinstance(net, ConvNet) else None,
+            policy.chunks.history,
+            net.numbers if isinstance(net, ConvNet) else 0,
             [(to_numpy(c.weight[0]), to_numpy(c.bias[0, 0]), c.stride) for c in convolutions],
             [(to_numpy(layer.weight[0]), to_numpy(layer.bias[0, 0])) for layer in linear],
             [(to_numpy(norm.gain[0, 0]), to_numpy(norm.bias[0, 0])) for norm in norms],
@@ -226,10 +232,17 @@ def encode_onnx(policy: PolicyArrays) -> bytes:
     if np.isfinite(policy.obs_limit):
         x = clip(x, np.float32(-policy.obs_limit), np.float32(policy.obs_limit))
     if policy.image is not None:
+        numbers: str | None = None
+        if policy.numbers:  # of each observation, after its pixels
+            each = node("Reshape", x, constant(np.array([-1, policy.steps, len(varies) // policy.steps], np.int64)))
+            edge, ends, axis = (constant(np.array([k], np.int64)) for k in (-policy.numbers, 2**62, 2))
+            numbers = node("Flatten", node("Slice", each, edge, ends, axis))
+            x = node("Slice", each, constant(np.array([0], np.int64)), edge, axis)
         x = node("Reshape", x, constant(np.array([-1, *policy.image], np.int64)))
         for weight, bias, stride in policy.convolutions:
             x = activate(node("Conv", x, constant(weight), constant(bias), strides=[stride, stride]))
         x = node("Flatten", x)
+        x = x if numbers is None else node("Concat", x, numbers, axis=1)
     for n, (weight, bias) in enumerate(policy.layers):
         h = node("Gemm", x, constant(weight), constant(bias))
         if n < len(policy.layers) - 1:

@@ -190,7 +190,7 @@ class Session:
         self._predict = predict
         self.memory: Memory | None = None
 
-    def __call__(self, observation: npt.ArrayLike) -> npt.NDArray[Any]:
+    def __call__(self, observation: Any) -> npt.NDArray[Any]:
         """Return the next action, or one action per row of a batch."""
         action, self.memory = self._predict(observation, self.memory)
         return action

@@ -133,6 +133,26 @@ def make_config(
     }
 
 
+def check_acting(method: Method[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return new values of settings of how a trained method acts, with the types that its fields have."""
+    allowed, checked = [f.name for f in dataclasses.fields(method) if f.metadata.get("acting")], dict(settings)
+    if unknown := sorted(set(settings) - set(allowed)):
+        raise InvalidSettings(
+            f"{', '.join(unknown)} cannot be changed in a trained {type(method).__name__}; "
+            f"these can: {', '.join(allowed) or 'none'}."
+        )
+    for name, value in settings.items():
+        now = getattr(method, name)
+        if name == "ensemble":
+            if value is not None and type(value) not in (int, float):
+                raise InvalidSettings(f"ensemble must be a number or None; it is {value!r}.")
+            continue
+        if type(value) is not type(now) and not (type(now) is float and type(value) is int):
+            raise InvalidSettings(f"{name} is {now!r}; {value!r} is not of type {type(now).__name__}.")
+        checked[name] = type(now)(value) if type(now) is float else value
+    return checked
+
+
 def find_policy_folder(path: Path) -> Path:
     """Return the folder of a policy: `path/policy` if `path` is the folder of a run that has one, else `path`."""
     return path / "policy" if (path / "policy" / "config.json").exists() else path

@@ -24,6 +24,8 @@ from functools import partial
 from types import FrameType
 from typing import Any, TypeAlias, final
 
+from diffclone.data.formats.meta import observation_parts
+from diffclone.data.layout import Layout
 from diffclone.deploy.serving.access import Access, is_loopback, listen
 from diffclone.deploy.serving.batching import Piece
 from diffclone.deploy.serving.bodies import flatten_scores
@@ -99,13 +101,20 @@ class Server:
             "monitor": self.monitor is not None,
             "versions": versions(),
             **({"chunks": asdict(policy.chunks)} if policy.chunks.has_memory else {}),
+            **({"observation_parts": [list(part) for part in self.parts]} if self.parts else {}),
         }
+
+    @property
+    def parts(self) -> list[tuple[str, int]]:
+        """Names and sizes of the parts of an observation with images and numbers; empty for other observations."""
+        meta = self.policy.data.get("meta", {})
+        return [] if Layout.from_meta(meta) is None else observation_parts(meta)
 
     def application(self, *names: str) -> Application:
         """Return the ASGI application, which also answers to the given host names."""
         access = Access(self.token, [*self.allow_hosts, *names], self.allow_origins)
-        dims = self.policy.dims
-        return Application(self.act, dims.obs, self.about(), access, dims.act, self.policy.chunks, self.follower)
+        dims, chunks = self.policy.dims, self.policy.chunks
+        return Application(self.act, dims.obs, self.about(), access, dims.act, chunks, self.follower, self.parts)
 
 
 @final

@@ -82,7 +82,7 @@ def measure_inference(given: MeasureInput) -> MeasureOutput:
         rounds: list[float] = []
         while sum(rounds) < TIMED_SECONDS:  # the first round of a fast policy is mostly warm-up
             rounds.append(evaluate(policy, given.task, episodes=count, progress=given.progress).seconds)
-        milliseconds = measure_latency(policy, given.clean_demos.obs)
+        milliseconds = measure_latency(policy, given.clean_demos.observe(slice(None)))
     finally:
         torch.set_num_threads(threads)
     results = {

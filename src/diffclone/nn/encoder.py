@@ -1,12 +1,14 @@
 """Features of images, trained before the guide, which then models p(f, a) instead of p(s, a).
 
-f     = tanh(CNN(s))                                         k numbers
+f     = tanh(CNN(s))                                         k numbers, or
+f     = [tanh(CNN(image)), numbers]                          if s is an image with numbers
 L_enc = E ‖â(f) − a‖² + E ‖ŝ(f) − coarse(s)‖²                predict the action, and the image at a low resolution
 
 â and ŝ are linear and are used in training only. Without features, thousands of pixels would outweigh the few numbers
 of an action in a guide's cost.
 """
 
+import math
 from dataclasses import dataclass
 from typing import final
 
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Dims, Losses, Model, Parts, Training
 from diffclone.nn import Linear, Network
-from diffclone.nn.images import ConvNet, pool, stack_images
+from diffclone.nn.images import ConvNet, pool, split_numbers, stack_images
 from diffclone.rng import Rng
 from diffclone.shapes import Obs
 
@@ -65,19 +67,24 @@ class Encoder(Model[EncoderNet]):
 
     def init(self, dims: Dims, rng: Rng) -> EncoderNet:
         """Return f, â and ŝ."""
+        steps, image = stack_images(dims.obs, self.image, self.network.state)
+        size = self.features + steps * self.network.state
         return EncoderNet(
-            ConvNet(stack_images(dims.obs, self.image), self.features, self.network, rng["features"]),
-            Linear(self.features, dims.act, rng["act"]),
-            Linear(self.features, dims.obs // self.pool**2, rng["coarse"]),
+            ConvNet(image, self.features, self.network, rng["features"], steps=steps),
+            Linear(size, dims.act, rng["act"]),
+            Linear(size, math.prod(image) // self.pool**2, rng["coarse"]),
         )
 
     def loss(self, weights: EncoderNet, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """Return L_enc."""
         f = self.encode(weights, batch.obs)
         act = (batch.mask(weights.act(f)) - batch.act).square().mean((-2, -1))
-        coarse = (weights.coarse(f) - pool(batch.obs, weights.features.image, self.pool)).square().mean((-2, -1))
+        pixels, _ = split_numbers(batch.obs, weights.features.steps, self.network.state)
+        coarse = (weights.coarse(f) - pool(pixels, weights.features.image, self.pool)).square().mean((-2, -1))
         return Losses(act + coarse, {"L_act": act, "L_coarse": coarse})
 
     def encode(self, weights: EncoderNet, obs: Obs) -> Tensor:
-        """Return f of each image, (…, batch, k)."""
-        return torch.tanh(weights.features(obs))
+        """Return f of each observation, (…, batch, k), and after it the numbers beside an image."""
+        pixels, numbers = split_numbers(obs, weights.features.steps, self.network.state)
+        f = torch.tanh(weights.features(pixels))
+        return f if numbers is None else torch.cat([f, numbers.expand(*f.shape[:-1], -1)], -1)

@@ -10,6 +10,7 @@ from typing import Literal, final
 import torch
 from torch import Tensor, nn
 
+from diffclone.data.layout import SMALLEST_SIDE
 from diffclone.errors import InvalidSettings
 from diffclone.rng import Rng
 from diffclone.settings import added
@@ -17,9 +18,6 @@ from diffclone.settings import added
 Activation = Literal["tanh", "relu", "leaky-relu", "silu", "gelu"]
 Initialisation = Literal["default", "orthogonal"]
 TimeConditioning = Literal["table", "sinusoidal"]
-
-SMALLEST = 36
-"""Smallest side of an image, in pixels: three convolutions then leave at least one."""
 
 LAYER_NORM_EPS = 1e-5
 """Added to the variance in a layer normalisation."""
@@ -107,6 +105,11 @@ class Network:
     a learned gain and bias."""
     residual: bool = added(absent=False)
     """Whether each hidden layer after the first adds its output to its input, h ← h + f(W h + b)."""
+    state: int = added(0)
+    """Numbers that follow the image in an observation. They join the output of the convolutions."""
+    shift: int = added(0)
+    """Largest random shift of an image in training, in pixels, up or down and left or right; the edge is repeated.
+    Actions use the image as it is."""
 
     def __post_init__(self) -> None:
         if self.width < 1 or self.depth < 0:
@@ -115,9 +118,18 @@ class Network:
             )
         if not 0 <= self.dropout < 1 or round(256 * self.dropout) == 256:
             raise InvalidSettings(f"dropout must be at least 0 and below 1; it is {self.dropout}.")
-        if self.image is not None and (len(self.image) != 3 or self.image[0] < 1 or min(self.image[1:]) < SMALLEST):
+        if self.image is not None and (
+            len(self.image) != 3 or self.image[0] < 1 or min(self.image[1:]) < SMALLEST_SIDE
+        ):
             raise InvalidSettings(
-                f"image must be channels, height and width, at least 1, {SMALLEST} and {SMALLEST}; it is {self.image}."
+                f"image must be channels, height and width, at least 1, {SMALLEST_SIDE} and {SMALLEST_SIDE}; it is "
+                f"{self.image}."
+            )
+        most = 0 if self.image is None else min(self.image[1:]) - 1
+        if self.state < 0 or (self.state and self.image is None) or not 0 <= self.shift <= most:
+            raise InvalidSettings(
+                "state and shift belong to an image and are not negative, and shift is less than a side; image, state "
+                f"and shift are {self.image}, {self.state}, {self.shift}."
             )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box
 
+from diffclone.data.layout import Layout
 from diffclone.errors import CannotRender, InvalidSettings
 from diffclone.tasks.batch import BatchEnv, Doubles, Image, Outcome, Rows
 from diffclone.tasks.observations import Flattener, keys_in
@@ -53,11 +54,20 @@ class GymnasiumBatch(BatchEnv):
     Success is `info["is_success"]` or `info["success"]` at the last step of an episode.
     """
 
-    def __init__(self, source: Source, count: int, *, observed_keys: Sequence[str] | None = None, **options: Any):
+    def __init__(
+        self,
+        source: Source,
+        count: int,
+        *,
+        observed_keys: Sequence[str] | None = None,
+        with_layout: bool = False,
+        **options: Any,
+    ):
         """Make the environments; `options` are passed to `gymnasium.make` or to the function.
 
         Of Dict observations the parts `observed_keys` are concatenated; by default all, in the order of the space.
-        (An environment may have an option `obs_keys` of its own.)
+        (An environment may have an option `obs_keys` of its own.) `with_layout`: images with numbers are observed as
+        demonstrations store them, images first and channels before height and width.
         """
         self.count = count
         self.envs: list[Any] = []
@@ -69,7 +79,7 @@ class GymnasiumBatch(BatchEnv):
             raise
         space = self.envs[0].action_space
         self.act_low, self.act_high = (np.ravel(edge).astype(np.float64) for edge in (space.low, space.high))
-        self.flatten = Flattener(self.envs[0].observation_space, observed_keys)
+        self.flatten = Flattener(self.envs[0].observation_space, observed_keys, with_layout=with_layout)
         self.obs: Doubles = np.zeros((count, self.flatten.size))
         self.steps = np.zeros(count, dtype=np.int64)
 
@@ -138,10 +148,13 @@ def gymnasium_task(source: Source, meta: Mapping[str, Any] | None = None, /, **o
     `meta` is the metadata of the policy's demonstrations: if these were recorded from some parts of Dict observations,
     the same parts are observed.
     """
-    env = make_env(source, options)
+    env, with_layout = make_env(source, options), Layout.from_meta(meta or {}) is not None
     try:
         obs_keys = keys_in(env.observation_space, meta or {})
-        sizes = Flattener(env.observation_space, obs_keys).size, int(np.prod(env.action_space.shape))
+        sizes = (
+            Flattener(env.observation_space, obs_keys, with_layout=with_layout).size,
+            int(np.prod(env.action_space.shape)),
+        )
     finally:
         env.close()
     return Task(
@@ -151,6 +164,6 @@ def gymnasium_task(source: Source, meta: Mapping[str, Any] | None = None, /, **o
         act_size=sizes[1],
         horizon=MAX_STEPS,
         metric="return",
-        make_batch=partial(GymnasiumBatch, source, observed_keys=obs_keys, **options),
+        make_batch=partial(GymnasiumBatch, source, observed_keys=obs_keys, with_layout=with_layout, **options),
         environments_per_member=ENVIRONMENTS_PER_MEMBER,
     )

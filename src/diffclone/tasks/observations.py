@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box, Dict, flatdim, flatten, flatten_space
 
+from diffclone.data.formats.pictures import is_picture
+from diffclone.data.layout import Layout, order_channels
 from diffclone.errors import InvalidData, InvalidSettings
 
 GOAL = ("observation", "desired_goal")
@@ -22,8 +24,8 @@ GOAL = ("observation", "desired_goal")
 class Flattener:
     """Turns the observations of one space into rows of the same size and type."""
 
-    def __init__(self, space: gym.Space[Any], keys: Sequence[str] | None = None):
-        """Choose the parts of a Dict; None: all of them."""
+    def __init__(self, space: gym.Space[Any], keys: Sequence[str] | None = None, *, with_layout: bool = True):
+        """Choose the parts of a Dict; None: all of them. `with_layout`: images with numbers have a `Layout`."""
         self.space = space
         if isinstance(space, Dict):
             self.keys: tuple[str, ...] | None = tuple(space.spaces) if keys is None else tuple(keys)
@@ -33,6 +35,8 @@ class Flattener:
                 )
             if not self.keys or len(set(self.keys)) < len(self.keys):
                 raise InvalidSettings(f"name each part of the observations once; given: {', '.join(self.keys)}.")
+            if with_layout and keys is None:  # images come first, as demonstrations store them
+                self.keys = tuple(sorted(self.keys, key=lambda key: not _is_picture(space.spaces[key])))
             self._parts = [space.spaces[key] for key in self.keys]
         else:
             if keys:
@@ -49,17 +53,46 @@ class Flattener:
         is_bytes = all(part.dtype == np.uint8 for part in self._parts)
         self.dtype = np.dtype(np.uint8 if is_bytes else np.float32)
         """The type in which demonstrations store rows: bytes for images."""
+        pictures = [part for part in self._parts if _is_picture(part)]
+        self.layout = self._find_layout(pictures) if with_layout and pictures and not is_bytes else None
+        """How demonstrations store rows with images and numbers; None for other rows."""
 
     def __call__(self, obs: Any) -> npt.NDArray[Any]:
         """Return an observation as a new row, in the types of the space."""
         values = [obs] if self.keys is None else [obs[key] for key in self.keys]
-        rows = [np.ravel(np.asarray(flatten(part, value))) for part, value in zip(self._parts, values, strict=True)]
+        rows = [self._flatten(part, value) for part, value in zip(self._parts, values, strict=True)]
         if [row.size for row in rows] != self.sizes:
             raise InvalidData(
                 f"an observation has {sum(row.size for row in rows)} values; the environment's space declares "
                 f"{self.size}."
             )
         return np.concatenate(rows)
+
+    def store(self, row: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a row as demonstrations store it."""
+        if self.layout is None:
+            return row.astype(self.dtype)
+        return self.layout.pack(row[: self.layout.pixels], row[self.layout.pixels :])
+
+    def _flatten(self, part: gym.Space[Any], value: Any) -> npt.NDArray[Any]:
+        if self.layout is not None and _is_picture(part):
+            value = order_channels("an image", np.asarray(value), len(part.shape or ()))
+            return np.ravel(value)
+        return np.ravel(np.asarray(flatten(part, value)))
+
+    def _find_layout(self, pictures: list[gym.Space[Any]]) -> Layout:
+        """Return the layout of rows with images, which must come first and have equal sides."""
+        blank = [np.empty(part.shape or (), np.uint8) for part in pictures]
+        shapes = [order_channels("an image", image, image.ndim).shape for image in blank]
+        sides = {shape[-2:] for shape in shapes}
+        if len(sides) > 1 or self._parts[: len(pictures)] != pictures:
+            raise InvalidSettings(
+                f"images must come before numbers and have equal sides; the parts are {', '.join(self.keys or ())}, "
+                f"the images {', '.join(str(part.shape) for part in pictures)}. Choose parts, images first."
+            )
+        height, width = sides.pop()
+        pixels = sum(map(flatdim, pictures))
+        return Layout((pixels // (height * width), height, width), self.size - pixels)
 
     @property
     def observation_keys(self) -> list[list[Any]]:
@@ -89,6 +122,11 @@ def keys_in(space: gym.Space[Any], meta: Mapping[str, Any]) -> list[str] | None:
         return None
     names = [entry[0] for entry in recorded if isinstance(entry, list | tuple) and entry]
     return names if len(names) == len(recorded) and all(name in space.spaces for name in names) else None
+
+
+def _is_picture(space: gym.Space[Any]) -> bool:
+    """Return whether a part is used as an image, as in files: bytes with two sides of at least 36 pixels."""
+    return _is_image(space) and is_picture((1, *(space.shape or ())))
 
 
 def _is_image(space: gym.Space[Any]) -> bool:

@@ -187,7 +187,7 @@ class RecordDemonstrations(AnyWrapper, RecordConstructorArgs):
         if self.executed is not None:
             act = np.array(self.executed(act, info))
             self._check_action(act)
-        self._obs.append(self._next.astype(self.flatten.dtype))
+        self._obs.append(self.flatten.store(self._next))
         self._act.append(act.astype(np.float32).reshape(-1))
         success = next((info[key] for key in SUCCESS_KEYS if key in info), None)
         self._success = success is not None and bool(success)
@@ -220,6 +220,8 @@ class RecordDemonstrations(AnyWrapper, RecordConstructorArgs):
             known["action_bounds"] = [low.tolist(), high.tolist()]
         if parts := self.flatten.observation_keys:
             known["observation_keys"] = parts
+        if (layout := self.flatten.layout) is not None:
+            known |= {"image": list(layout.image), "state_size": layout.numbers}
         if self.left_out:
             known["observations_left_out"] = list(self.left_out)
         fps = env.metadata.get("render_fps")

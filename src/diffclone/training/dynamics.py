@@ -27,6 +27,8 @@ from diffclone.training.windows import has_consecutive_steps
 
 MODELS = 4
 """Networks in the ensemble."""
+MOST_IMAGES = 2_000
+"""Images that a scale is computed from."""
 FLOOR = 0.1
 """Smallest scale of a dimension, relative to the median of all dimensions: a nearly constant one must not dominate."""
 PASSES, MIN_UPDATES, MAX_UPDATES = 30, 500, 3_000
@@ -50,7 +52,9 @@ class Scale:
     def from_demonstrations(cls, demos: Demonstrations, device: torch.device) -> "Scale":
         """Return the scale of demonstrations."""
         statistics: list[Tensor] = []
-        for values in (demos.obs, demos.act):
+        # Images are many numbers: the statistics of some are enough.
+        rows = np.linspace(0, demos.num_steps - 1, min(demos.num_steps, MOST_IMAGES)).astype(np.int64)
+        for values in (demos.observe(rows if demos.obs.dtype == np.uint8 else slice(None)), demos.act):
             x = torch.tensor(values, dtype=torch.float64)
             std = x.std(0, unbiased=False)
             floor = FLOOR * std[std > 0].median() if bool((std > 0).any()) else torch.ones((), dtype=torch.float64)

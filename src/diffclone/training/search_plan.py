@@ -155,8 +155,9 @@ def describe_grid(grid: Grid, plan: Mapping[str, float]) -> str:
 def policy_network(demos: Demonstrations) -> Network:
     """Return the network of the policies: 256 wide, and 512 for pairs of more than 64 numbers."""
     images = demos.obs.dtype == np.uint8
-    size = (32 if images else demos.obs.shape[1]) + demos.act.shape[1]
-    return Network(width=256 if size <= 64 else 512, depth=2, image=image_size(demos))
+    state = 0 if demos.layout is None else demos.layout.numbers
+    size = (32 + state if images else demos.obs.shape[1]) + demos.act.shape[1]
+    return Network(width=256 if size <= 64 else 512, depth=2, image=image_size(demos), state=state)
 
 
 def policy_training(updates: int) -> Training:

@@ -220,7 +220,7 @@ def _some_pairs(
     """Return raw states and actions of random steps, and the steps left in their episodes."""
     rows = np.sort(rng.permutation(demos.num_steps)[:count])
     left = np.repeat(demos.episode_ends, demos.lengths) - 1 - np.arange(demos.num_steps)
-    obs, act = torch.tensor(demos.obs[rows]).float(), torch.tensor(demos.act[rows])
+    obs, act = torch.tensor(demos.observe(rows)).float(), torch.tensor(demos.act[rows])
     return obs.to(device), act.to(device), torch.tensor(left[rows], dtype=torch.float32, device=device)
 
 

@@ -1,10 +1,13 @@
 """Prepare demonstrations for training: normalised tensors on the training device."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -66,7 +69,7 @@ def prepare_session(
     """Fit the normaliser to single steps and return it with a session on the normalised demonstrations."""
     normaliser = NORMALISERS[normalisation](demos).to(device, dtype)
     data = normalise_demonstrations(demos, normaliser, device, dtype, chunks)
-    dims = Dims(demos.obs.shape[1], demos.act.shape[1], normaliser.box)
+    dims = Dims(demos.obs_size, demos.act.shape[1], normaliser.box)
     known = {"demonstrations": demos.fingerprint, "normaliser": normalisation, "box": dims.box, "precision": str(dtype)}
     if chunks.has_memory:
         known |= {"horizon": chunks.horizon, "history": chunks.history}
@@ -80,7 +83,10 @@ def normalise_demonstrations(
     dtype: torch.dtype,
     chunks: Chunks = SINGLE_STEPS,
 ) -> Dataset:
-    """Copy demonstrations to the device, normalised. Training makes no other copy of them."""
+    """Copy demonstrations to the device, normalised. Training makes no other copy of them.
+
+    Images stay bytes, which a CPU does not even copy; they are normalised in each batch.
+    """
 
     def copy_normalised(values: Seen, normalise: Callable[[Tensor], Tensor]) -> Tensor:
         copy, done = torch.empty(values.shape, dtype=dtype, device=device), 0
@@ -89,11 +95,14 @@ def normalise_demonstrations(
             done += len(part)
         return copy
 
-    return Dataset(
-        copy_normalised(demos.obs, normaliser.normalise_obs),
-        copy_normalised(demos.act, normaliser.normalise_act),
-        Windows.of(demos, chunks, device),
-    )
+    windows = Windows.of(demos, chunks, device)
+    act = copy_normalised(demos.act, normaliser.normalise_act)
+    if demos.obs.dtype == np.uint8:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the array is read-only; nothing writes to the tensor
+            stored = torch.from_numpy(demos.obs).to(device)
+        return Dataset(stored, act, windows, partial(normaliser.normalise_stored, layout=demos.layout))
+    return Dataset(copy_normalised(demos.obs, normaliser.normalise_obs), act, windows)
 
 
 def describe_data(demos: Demonstrations) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 On a GPU a block of updates is captured once in a CUDA graph and replayed. On a CPU the same code runs directly.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, final
@@ -29,13 +29,15 @@ Precision = Literal["float32", "tf32", "bfloat16"]
 @final
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Normalised demonstrations on the training device."""
+    """Demonstrations on the training device: normalised, or images as bytes that are normalised in each batch."""
 
     obs: Tensor
     """(steps, size), or (members, steps, size) if each member has its own features."""
     act: Tensor
     windows: Windows | None = None
     """The windows that batches consist of; None for single steps. Features of members are of whole windows already."""
+    decode: Callable[[Tensor], Tensor] | None = None
+    """Normalises rows of `obs` if they are bytes."""
 
     def sample(self, size: int, rng: Rng) -> Batch:
         """Draw `size` pairs per member, with replacement."""
@@ -49,9 +51,10 @@ class Dataset:
     def observe(self, index: Tensor | slice) -> Tensor:
         """Return what a model sees at some steps, if all members see the same."""
         if self.windows is None or self.windows.history == 1:
-            return self.obs[..., index, :] if isinstance(index, slice) else self.obs[index]
+            rows = self.obs[..., index, :] if isinstance(index, slice) else self.obs[index]
+            return rows if self.decode is None else self.decode(rows)
         steps = torch.arange(len(self.act), device=self.obs.device)[index] if isinstance(index, slice) else index
-        return self.windows.gather_obs(self.obs, steps)
+        return self.windows.gather_obs(self.obs, steps, self.decode)
 
 
 @final

@@ -35,7 +35,8 @@ def suggest(model: M, demos: Demonstrations) -> M:
     values: dict[str, Any] = {field.name: getattr(model, field.name) for field in fields(model)}
     unset = {field.name for field in fields(model) if values[field.name] is field.default}
     images, factor = demos.obs.dtype == np.uint8, model.update_factor
-    width = suggested_width((32 if images else demos.obs.shape[1]) + demos.act.shape[1])
+    state = 0 if demos.layout is None else demos.layout.numbers
+    width = suggested_width((32 + state if images else demos.obs.shape[1]) + demos.act.shape[1])
     if factor and "training" in unset:
         updates = factor * suggested_updates(demos.num_steps)
         changes["training"] = replace(model.training, updates=updates, lr=1e-3 if width <= 512 else 5e-4)
@@ -44,7 +45,8 @@ def suggest(model: M, demos: Demonstrations) -> M:
     if factor and "network" in unset:
         network: Network = values["network"]
         depth = network.depth if width == 256 else min(network.depth, 2)
-        changes["network"] = replace(network, width=max(width, network.width), depth=depth, image=image_size(demos))
+        image = {"image": image_size(demos), "state": state}
+        changes["network"] = replace(network, width=max(width, network.width), depth=depth, **image)
     if images and "encoder" in unset:
         changes["encoder"] = Encoder(network=replace(changes.get("network", values["network"]), width=256))
     changes |= {name: suggest(value, demos) for name, value in values.items() if isinstance(value, Model)}

@@ -6,7 +6,7 @@
 The windows of a batch are gathered by index, so the demonstrations are held in memory once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -42,10 +42,14 @@ class Windows:
         first, last = ((edge.repeat_interleave(lengths)).to(device) for edge in (ends - lengths, ends - 1))
         return cls(chunks.history, chunks.horizon, first, last)
 
-    def gather_obs(self, obs: Tensor, steps: Tensor) -> Tensor:
-        """Return s of some steps: observations (all steps, size) and indices (…) to (…, h · size)."""
+    def gather_obs(self, obs: Tensor, steps: Tensor, decode: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Return s of some steps: observations (all steps, size) and indices (…) to (…, h · size).
+
+        `decode` is applied to single observations before they are joined.
+        """
         back = torch.arange(1 - self.history, 1, device=steps.device)
-        return obs[torch.maximum(steps[..., None] + back, self.first[steps][..., None])].flatten(-2)
+        seen = obs[torch.maximum(steps[..., None] + back, self.first[steps][..., None])]
+        return (seen if decode is None else decode(seen)).flatten(-2)
 
     def gather_act(self, act: Tensor, steps: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return a of some steps, (…, H · size), and where it is real."""
@@ -59,11 +63,12 @@ class Windows:
 
 def gather_all(demos: Demonstrations, chunks: Chunks) -> tuple[Seen, Floats]:
     """Return the raw windows and chunks of all steps; if they are single steps, the arrays of the demonstrations."""
+    obs = demos.observe(slice(None))
     if (windows := Windows.of(demos, chunks, torch.device("cpu"))) is None:
-        return demos.obs, demos.act
+        return obs, demos.act
     steps = torch.arange(demos.num_steps)
     act, _ = windows.gather_act(torch.tensor(demos.act), steps)
-    return windows.gather_obs(torch.tensor(demos.obs), steps).numpy(), act.numpy()
+    return windows.gather_obs(torch.tensor(obs), steps).numpy(), act.numpy()
 
 
 def check_windows(chunks: Chunks, demos: Demonstrations) -> None:

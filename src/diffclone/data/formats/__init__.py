@@ -75,6 +75,8 @@ def write(demos: Demonstrations, target: str | Path) -> None:
     """Write a new file or folder in the format that a prefix (`FORMAT:NAME`) or the suffix selects."""
     format, name = _find_target(str(target))
     assert format.write is not None
+    if demos.layout is not None and format is not NPZ:
+        raise InvalidData(f"observations with images and numbers are saved as .npz only; {target} is not.")
     format.write(demos, name)
 
 
@@ -111,10 +113,19 @@ def has_format_prefix(source: str) -> bool:
 def describe(demos: Demonstrations) -> str:
     """Return one line that says what was read from a file."""
     known = demos.meta.get("understood", {})
-    obs = known.get("observations") or {"obs": [demos.obs.shape[1]]}
+    obs, layout = known.get("observations") or {"obs": [demos.obs_size]}, demos.layout
+    values = demos.obs if layout is None else layout.numbers_of(demos.obs)
+    low_high = (
+        f"in {values.min():g} … {values.max():g}"
+        if layout is None
+        else (
+            f"(pixels {demos.obs[:, : layout.pixels].min():g} … {demos.obs[:, : layout.pixels].max():g}, numbers "
+            f"{values.min():g} … {values.max():g})"
+        )
+    )
     parts = [
         f"{demos.num_episodes} episodes, {demos.num_steps} steps",
-        f"observations {_list_shapes(obs)} in {demos.obs.min():g} … {demos.obs.max():g}",
+        f"observations {_list_shapes(obs)} {low_high}",
         f"actions ({demos.act.shape[1]}) in {demos.act.min():g} … {demos.act.max():g}",
     ]
     if left_out := known.get("left_out"):

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.formats.options import ReadOptions
+from diffclone.data.formats.pictures import read_observations
 from diffclone.data.formats.rows import AnyRows, Array, Rows, chain_rows, fill_matrix
 from diffclone.errors import InvalidData, MissingPackage, install_command
 
@@ -61,20 +62,25 @@ class FileContents:
         actions = self.act if isinstance(self.act, Mapping) else {"actions": self.act}
         for values in actions.values():
             check_action_kind(source, values.dtype, options)
-        obs, act = fill_matrix(source, "obs", self.obs), fill_matrix(source, "act", actions)
+        obs, stored, images = read_observations(source, self.obs)
+        act = fill_matrix(source, "act", actions)
         shapes = [list(values.shape[1:]) for values in actions.values()]
         understood = {
             "format": self.format,
-            "observations": {key: list(values.shape[1:]) for key, values in self.obs.items()},
+            "observations": {key: list(values.shape[1:]) for key, values in stored.items()},
             "actions": shapes[0] if len(shapes) == 1 else [act.shape[1]],
             "left_out": {key: list(shape) for key, shape in self.left_out.items()},
             "episodes": len(self.episode_ends),
             "steps": len(act),
             **({"subsets": dict(self.subsets)} if self.subsets else {}),
         }
-        parts = [[key, math.prod(values.shape[1:])] for key, values in self.obs.items()]
-        meta = {"observation_keys": parts, **self.meta, "understood": understood}
-        if options.obs_keys:  # otherwise keys that an earlier conversion recorded stay: they name the original parts
+        parts = [[key, math.prod(values.shape[1:])] for key, values in stored.items()]
+        meta = {"observation_keys": parts, **self.meta, **images, "understood": understood}
+        if "state_size" not in images:  # of the images that an earlier conversion had
+            meta.pop("state_size", None)
+        if (
+            options.obs_keys or images
+        ):  # otherwise keys that an earlier conversion recorded stay: they name the original parts
             meta["observation_keys"] = parts
         return Demonstrations(obs, act, self.episode_ends, meta)
 

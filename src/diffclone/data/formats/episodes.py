@@ -105,7 +105,7 @@ def _flatten(where: str, item: Mapping[str, Any], prefix: str = "") -> dict[str,
         try:
             arrays[f"{prefix}{key}"] = np.asarray(value)
         except ValueError:
-            raise InvalidData(f"{where}: rows of {prefix}{key} differ in length.") from None
+            raise InvalidData(f"{where}: rows of {prefix}{key} differ in length or shape.") from None
     return arrays
 
 

@@ -33,6 +33,8 @@ def read_meta(path: Path) -> dict[str, Any]:
 
 def check_meta(meta: Mapping[str, Any]) -> None:
     """Raise `InvalidData` for entries of the wrong type, which would cause errors later."""
+    if meta.get("state_size") and "image" not in meta:
+        raise InvalidData("meta has state_size, the numbers beside an image, and no image. Add or remove one of them.")
     for key, (is_valid, expected) in EXPECTED.items():
         if key in meta and not is_valid(meta[key]):
             raise InvalidData(
@@ -81,6 +83,7 @@ def _is_summary(value: Any) -> bool:
 EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "task": (lambda value: value is None or isinstance(value, str), "a name"),
     "image": (lambda value: _is_shape(value) and len(value) == 3, "[channels, height, width]"),
+    "state_size": (lambda value: type(value) is int and value >= 0, "a whole number"),
     "observation_keys": (
         lambda value: value == [] or bool(observation_parts({"observation_keys": value})),
         "a list of [name, size]",

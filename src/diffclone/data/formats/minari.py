@@ -6,7 +6,7 @@ which creates the environment that a file names and so may run any code.
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ def read_minari(folder: Path, options: ReadOptions) -> Demonstrations:
     with ExitStack() as stack:
         if kind == "hdf5":
             file = stack.enter_context(open_hdf5(data / "main_data.hdf5"))
-            found = _list_hdf5_episodes(data / "main_data.hdf5", file, budget, images)
+            found = _list_hdf5_episodes(data / "main_data.hdf5", file, budget, images, options.obs_keys)
         else:
             found = list_arrow_episodes(data, str(kind), budget, DEPTH)
         episodes: list[Episode] = []
@@ -87,14 +87,16 @@ def read_minari(folder: Path, options: ReadOptions) -> Demonstrations:
 
 
 def _list_hdf5_episodes(
-    path: Path, file: Any, budget: MemoryBudget, images: dict[str, Any]
+    path: Path, file: Any, budget: MemoryBudget, images: dict[str, Any], named: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    """Return the arrays of each episode by name. Datasets of images and texts are None."""
+    """Return the arrays of each episode by name. Datasets of texts are None, and so are images that are not named."""
     for number in sorted(int(name[8:]) for name in file if re.fullmatch(r"episode_\d{1,9}", name)):
         group = get_group(file, f"episode_{number}", path)
         arrays: dict[str, Any] = {"actions": read_rows(get_dataset(group, "actions", path), budget)}
         for key, item in _list_datasets(group, "observations", path, DEPTH).items():
-            if item.dtype.kind not in "fiub" or is_image(item.shape, item.dtype):
+            if is_image(item.shape, item.dtype) and key.removeprefix("observations/") in named:
+                images.pop(key, None)
+            elif item.dtype.kind not in "fiub" or is_image(item.shape, item.dtype):
                 images.setdefault(key, item.shape[1:])
             arrays[key] = None if key in images else read_rows(item, budget)
         yield arrays

@@ -92,19 +92,25 @@ def chain_rows(parts: Sequence[AnyRows]) -> Rows:
     return Rows(shape, dtype, lambda: (block for part in parts for block in read_blocks(part)))
 
 
-def fill_matrix(source: Path | str, name: str, columns: Mapping[str, AnyRows]) -> Any:
-    """Read arrays side by side into one matrix (steps, size), which is checked."""
+def check_lengths(source: Path | str, name: str, columns: Mapping[str, AnyRows]) -> int:
+    """Return the number of steps of all arrays, which must be equal."""
     steps = {len(values) if values.ndim else -1 for values in columns.values()}
     if len(steps) > 1:
         lengths = ", ".join(f"{key} {values.shape}" for key, values in columns.items())
         raise InvalidData(f"{source}: the arrays of {name} differ in length: {lengths}.")
+    return steps.pop()
+
+
+def fill_matrix(source: Path | str, name: str, columns: Mapping[str, AnyRows], *, as_floats: bool = False) -> Any:
+    """Read arrays side by side into one matrix (steps, size), which is checked. Observations of bytes stay bytes."""
+    steps = check_lengths(source, name, columns)
     sizes = [_row_size(source, key, values) for key, values in columns.items()]
-    bytes_only = name == "obs" and all(values.dtype == np.uint8 for values in columns.values())
+    bytes_only = name == "obs" and not as_floats and all(values.dtype == np.uint8 for values in columns.values())
     dtype = np.dtype(np.uint8 if bytes_only else np.float32)
     if len(columns) == 1 and _is_matrix(only := next(iter(columns.values())), dtype):
         matrix: Any = only
     else:
-        matrix, column = np.empty((steps.pop(), sum(sizes)), dtype), 0
+        matrix, column = np.empty((steps, sum(sizes)), dtype), 0
         with np.errstate(over="ignore"):
             for values, size in zip(columns.values(), sizes, strict=True):
                 start = 0

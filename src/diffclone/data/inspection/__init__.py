@@ -29,7 +29,7 @@ from diffclone.data.inspection.episodes import (
     find_tiny_episodes,
     find_too_little_data,
 )
-from diffclone.data.inspection.findings import SEVERITIES, Finding, get_action_bounds, has_images
+from diffclone.data.inspection.findings import SEVERITIES, Finding, get_action_bounds, has_images, split_parts
 from diffclone.data.inspection.ranking import EpisodeRanking, rank_episodes
 
 __all__ = [
@@ -40,6 +40,7 @@ __all__ = [
     "find_problems",
     "get_action_bounds",
     "rank_episodes",
+    "split_parts",
     "summarise",
 ]
 
@@ -67,7 +68,14 @@ CHECKS: Mapping[str, Callable[[Demonstrations], list[Finding]]] = {
 
 
 def find_problems(demos: Demonstrations) -> list[Finding]:
-    """Run all checks and return their findings, the most serious first."""
+    """Run all checks and return their findings, the most serious first.
+
+    Of images with numbers, the numbers have all checks, and the images are checked for blank ones.
+    """
+    if demos.layout is not None:
+        numbers, images = split_parts(demos)
+        blank = [replace(finding, check="blank_images") for finding in find_blank_images(images)]
+        return sorted([*find_problems(numbers), *blank], key=lambda finding: SEVERITIES.index(finding.severity))
     found = [replace(finding, check=name) for name, check in CHECKS.items() for finding in check(demos)]
     return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
 
@@ -80,7 +88,7 @@ def summarise(demos: Demonstrations) -> dict[str, Any]:
         "steps": demos.num_steps,
         "shortest": int(lengths.min()),
         "longest": int(lengths.max()),
-        "observation_size": demos.obs.shape[1],
+        "observation_size": demos.obs_size,
         "images": has_images(demos),
         "action_size": demos.act.shape[1],
         "action_bounds": None if bounds is None else [bound.tolist() for bound in bounds],

@@ -70,6 +70,16 @@ def has_images(demos: Demonstrations) -> bool:
     return demos.obs.dtype == np.uint8
 
 
+def split_parts(demos: Demonstrations) -> tuple[Demonstrations, Demonstrations]:
+    """Return the numbers alone and the images alone of demonstrations that have both."""
+    layout = demos.layout
+    assert layout is not None
+    meta = {key: value for key, value in demos.meta.items() if key != "state_size"}
+    parts = layout.numbers_of(demos.obs), demos.obs[:, : layout.pixels]
+    numbers, images = (Demonstrations(part, demos.act, demos.episode_ends, meta) for part in parts)
+    return numbers, images
+
+
 def sample_rows(count: int, most: int = MAX_ROWS) -> Indices:
     """Return the indices of all rows, or of `most` random rows, in order."""
     if count <= most:

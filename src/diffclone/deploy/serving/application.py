@@ -25,6 +25,7 @@ from diffclone.deploy.serving.bodies import (
     MAX_BODY_BYTES,
     MAX_ROWS,
     NPY,
+    Parts,
     RequestError,
     decode_observation,
     encode_action,
@@ -59,9 +60,10 @@ class Application:
         action_size: int,
         chunks: Chunks,
         follower: Follower | None = None,
+        parts: Parts = (),
     ):
-        """If the policy has a memory, `act` maps windows to chunks."""
-        self.size, self.access, self.metrics = observation_size, access, Metrics()
+        """If the policy has a memory, `act` maps windows to chunks. `parts` are the parts of an observation."""
+        self.size, self.access, self.metrics, self.parts = observation_size, access, Metrics(), parts
         self.batcher = Batcher(act, self.metrics.call_rows.observe)
         self.sessions = Sessions(chunks, observation_size, action_size, self.batcher, follower)
         self.held_bytes = 0
@@ -135,7 +137,7 @@ class Application:
         with self.hold() as hold:
             body = await self.read_body(request, most_bytes(content_type, self.size), hold)
             small = len(body) <= SMALL_BODY_BYTES
-            obs = await self.code(small, lambda: decode_observation(content_type, body, self.size))
+            obs = await self.code(small, lambda: decode_observation(content_type, body, self.size, self.parts))
             hold(obs.nbytes * self.sessions.chunks.history)
             rows = obs if obs.ndim == 2 else obs[None]
             if self.sessions.chunks.has_memory or "x-monitor" in request.headers:

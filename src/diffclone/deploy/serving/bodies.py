@@ -2,11 +2,12 @@
 
 import io
 import json
-from collections.abc import Mapping
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,8 @@ NPY_HEAD_BYTES = 2**10
 """Room for the head of an npy file, which is usually 128 bytes."""
 
 Floats: TypeAlias = npt.NDArray[np.float32]
+Parts: TypeAlias = Sequence[tuple[str, int]]
+"""Names and sizes of the parts of an observation, in their order."""
 Scores: TypeAlias = Mapping[str, npt.NDArray[Any]]
 """One value per row for each score. The score `both` of the mapping `alarm` has the name alarm.both."""
 
@@ -45,9 +48,9 @@ def to_json(value: Any) -> bytes:
     return json.dumps(value, allow_nan=False).encode()
 
 
-def decode_observation(content_type: str, body: bytes, size: int) -> Floats:
-    """Return a finite observation (size) or batch (rows, size)."""
-    array = _from_json(body, size) if content_type == JSON else _from_npy(body, size)
+def decode_observation(content_type: str, body: bytes, size: int, parts: Parts = ()) -> Floats:
+    """Return a finite observation (size) or batch (rows, size). In JSON, one may be an object with its named parts."""
+    array = _from_json(body, size, parts) if content_type == JSON else _from_npy(body, size)
     if array.dtype.kind not in "iuf" or array.ndim not in (1, 2) or array.shape[-1] != size or not array.size:
         raise RequestError(
             HTTPStatus.BAD_REQUEST,
@@ -69,18 +72,43 @@ def too_many_rows(found: str) -> RequestError:
     )
 
 
-def _from_json(body: bytes, size: int) -> npt.NDArray[Any]:
-    """Decode {"observation": […]}: a list of numbers or a list of rows."""
+def _from_json(body: bytes, size: int, parts: Parts) -> npt.NDArray[Any]:
+    """Decode {"observation": […]}: a list of numbers or a list of rows, or an object with the parts of one."""
     # Counting is much faster than decoding: a body with far too many rows costs nothing.
     if body.count(b"[") > MAX_ROWS + 1 or body.count(b",") >= MAX_ROWS * size:
         raise too_many_rows(f"more than {MAX_ROWS} rows")
     with suppress(ValueError, TypeError, KeyError, RecursionError, OverflowError):
         values: Any = json.loads(body)["observation"]
+        if isinstance(values, dict):
+            return _from_parts(cast(dict[str, Any], values), parts)
         rows: Any = values if values and isinstance(values[0], list) else [values]
         # NumPy would convert strings to numbers, and allocate the longest string's size for each of them.
         if all(isinstance(row, list) and set(map(type, row)) <= {int, float} for row in rows):
             return np.asarray(values, np.float64)
     raise RequestError(HTTPStatus.BAD_REQUEST, 'the body must be JSON: {"observation": [numbers]}, or rows of numbers.')
+
+
+def _from_parts(values: Mapping[str, Any], parts: Parts) -> npt.NDArray[Any]:
+    """Join the parts of an observation: lists of numbers, which may be nested, or the bytes of an image in base64."""
+    rows: list[npt.NDArray[Any]] = []
+    for name, size in parts:
+        key = name if name in values else name.rpartition("/")[2]
+        try:
+            if isinstance(values[key], str):
+                row = np.frombuffer(b64decode(values[key], validate=True), np.uint8)
+            else:
+                row = np.array(values[key], np.float64).reshape(-1)
+        except (KeyError, ValueError, TypeError):
+            row = np.zeros(0)
+        if row.size != size:
+            raise RequestError(
+                HTTPStatus.BAD_REQUEST,
+                f"the observation needs {name}: {size} numbers, or as many bytes in base64; it has {row.size}.",
+            )
+        rows.append(row.astype(np.float64))
+    if not rows:
+        raise RequestError(HTTPStatus.BAD_REQUEST, "the observation of this policy has no named parts; send numbers.")
+    return np.concatenate(rows)
 
 
 @lru_cache(256)

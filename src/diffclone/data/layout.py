@@ -1,0 +1,149 @@
+"""Observations that are an image and numbers: how demonstrations store them, and how policies receive them.
+
+    stored   [pixels, one byte each] [numbers, four bytes each: float32, little-endian]          bytes (uint8)
+    s        [pixels, 0 … 255]       [numbers]                                                   float32
+
+Demonstrations and the training device hold the first form; a batch, an environment, a policy and a server use the
+second. `meta["image"]` and `meta["state_size"]` of the demonstrations have the layout.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from diffclone.errors import InvalidData
+
+SMALLEST_SIDE = 36
+"""Smallest side of an image, in pixels: three convolutions then leave at least one."""
+
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
+
+
+@final
+@dataclass(frozen=True)
+class Layout:
+    """The sizes of both parts of an observation."""
+
+    image: tuple[int, int, int]
+    """Channels, height and width. The images of several cameras are stacked as channels."""
+    numbers: int
+    """How many numbers follow the pixels."""
+
+    @classmethod
+    def from_meta(cls, meta: Mapping[str, Any]) -> "Layout | None":
+        """Return the layout that metadata describe; None if observations are numbers alone or images alone."""
+        if not meta.get("state_size"):
+            return None
+        channels, height, width = meta["image"]
+        return cls((channels, height, width), meta["state_size"])
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of an observation."""
+        return math.prod(self.image)
+
+    @property
+    def size(self) -> int:
+        """Pixels and numbers of an observation."""
+        return self.pixels + self.numbers
+
+    @property
+    def stored_size(self) -> int:
+        """Bytes of a stored observation."""
+        return self.pixels + 4 * self.numbers
+
+    def check(self, found: int) -> None:
+        """Refuse demonstrations whose rows have another number of bytes."""
+        if found != self.stored_size:
+            raise InvalidData(
+                f"{self} are {self.stored_size} bytes, but a row of obs has {found}. Correct image and state_size in "
+                "meta."
+            )
+
+    def pack(self, pixels: npt.NDArray[Any], numbers: npt.NDArray[Any]) -> Bytes:
+        """Return stored rows (…, stored size) of pixels (…, pixels) and numbers (…, numbers)."""
+        as_bytes = np.ascontiguousarray(numbers, "<f4").view(np.uint8)
+        return np.concatenate([pixels.astype(np.uint8, copy=False), as_bytes], -1)
+
+    def numbers_of(self, stored: npt.NDArray[Any]) -> Floats:
+        """Return the numbers of stored rows."""
+        return np.ascontiguousarray(stored[..., self.pixels :]).view("<f4").astype(np.float32, copy=False)
+
+    def unpack(self, stored: npt.NDArray[Any]) -> Floats:
+        """Return stored rows as pixels and numbers (…, size)."""
+        return np.concatenate([stored[..., : self.pixels].astype(np.float32), self.numbers_of(stored)], -1)
+
+    def __str__(self) -> str:
+        return f"image {' × '.join(map(str, self.image))} and {self.numbers} numbers"
+
+
+def find_channels(name: str, shape: Sequence[int]) -> int:
+    """Return the axis of the channels of an image: 0 or 2, the shortest one; −1 for a grey image (height, width)."""
+    if len(shape) == 2:
+        return -1
+    axis = int(np.argmin(shape))
+    if len(shape) != 3 or axis == 1:
+        raise InvalidData(
+            f"{name} has the shape ({', '.join(map(str, shape))}); an image is (channels, height, width) or "
+            "(height, width, channels), with fewer channels than pixels on a side."
+        )
+    return axis
+
+
+def order_channels(name: str, images: npt.NDArray[Any], axes: int) -> npt.NDArray[Any]:
+    """Return images (…, channels, height, width) whatever the order of their last `axes` axes is."""
+    axis = find_channels(name, images.shape[images.ndim - axes :])
+    return np.moveaxis(images, -1, -3) if axis == 2 else images
+
+
+def flatten_observation(obs: Mapping[str, Any], meta: Mapping[str, Any]) -> npt.NDArray[Any]:
+    """Return a dict of parts, of one observation or of a batch, as rows (…, size) that a policy receives.
+
+    The parts are those that the demonstrations name (`meta["observation_keys"]`); a name such as obs/image may be given
+    as image. Parts that the demonstrations do not have are ignored.
+    """
+    recorded: list[tuple[str, int]] = [(key, size) for key, size in meta.get("observation_keys", [])]
+    if not recorded:
+        raise InvalidData("the demonstrations of this policy have no named parts; give an array instead of a dict.")
+    layout, rows, place = Layout.from_meta(meta), list[npt.NDArray[Any]](), 0
+    for key, size in recorded:
+        name = next((name for name in (key, key.rpartition("/")[2], key.rpartition(".")[2]) if name in obs), None)
+        if name is None:
+            raise InvalidData(f"the observation lacks {key}; it has {', '.join(map(str, obs)) or 'nothing'}.")
+        values = np.asarray(obs[name])
+        picture = layout is not None and place < layout.pixels
+        if picture and values.dtype != np.uint8:
+            raise InvalidData(f"{name} is {values.dtype}; images must be bytes, 0 … 255 (uint8).")
+        if values.dtype.kind not in "fiub":
+            raise InvalidData(f"{name} must contain numbers; it contains {values.dtype}.")
+        rows.append(_flatten_part(name, values, size, picture=picture))
+        place += size
+    if len({row.shape[:-1] for row in rows}) > 1:
+        shapes = ", ".join(f"{key} {row.shape}" for (key, _), row in zip(recorded, rows, strict=True))
+        raise InvalidData(f"the parts of the observation differ in length: {shapes}.")
+    return np.concatenate([row.astype(np.float32) for row in rows], -1)
+
+
+def to_rows(obs: Any, meta: Mapping[str, Any]) -> npt.NDArray[Any]:
+    """Return rows that a policy receives, from an array, a dict of parts, or rows as demonstrations store them."""
+    if isinstance(obs, Mapping):
+        return flatten_observation(obs, meta)
+    rows, layout = np.asarray(obs), Layout.from_meta(meta)
+    if layout is not None and rows.dtype == np.uint8 and rows.shape[-1:] == (layout.stored_size,):
+        return layout.unpack(rows)
+    return rows
+
+
+def _flatten_part(name: str, values: npt.NDArray[Any], size: int, *, picture: bool) -> npt.NDArray[Any]:
+    """Return a part (…, size): its last axes, which together have this size, become one."""
+    axes = next((n for n in range(values.ndim + 1) if math.prod(values.shape[values.ndim - n :]) == size), 0)
+    if size > 1 and not axes:
+        raise InvalidData(f"{name} has the shape {values.shape}; its last axes must have {size} numbers together.")
+    if picture and axes > 1:
+        values = order_channels(name, values, axes)
+    return values.reshape(*values.shape[: values.ndim - axes], size)

@@ -1,0 +1,378 @@
+"""Observations that are an image and numbers: storage, networks, training, acting, files and mistakes."""
+
+import base64
+import dataclasses
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from diffclone import BC, DBC, Demonstrations, Policy, Training, fit
+from diffclone.data import Normaliser
+from diffclone.data.layout import Layout
+from diffclone.deploy.serving.bodies import JSON, RequestError, decode_observation
+from diffclone.errors import InvalidData, InvalidSettings
+from diffclone.guides import DiffusionGuide
+from diffclone.methods import BCGMM
+from diffclone.model import Dims, Method
+from diffclone.nn import Network
+from diffclone.nn.encoder import Encoder
+from diffclone.nn.images import ConvNet, policy_net, shift_images, split_numbers
+from diffclone.rng import Rng
+from diffclone.training.session import prepare_session
+
+SIDES, STEPS = (3, 36, 40), 40
+PIXELS = 3 * 36 * 40
+LAYOUT = Layout(SIDES, 2)
+NETWORK = Network(width=8, depth=1, activation="relu", image=SIDES, state=2)
+BRIEF = Training(updates=3, batch=4, lr=1e-3)
+GUIDE = DiffusionGuide(training=BRIEF, width=8, depth=1, steps=20)
+ENCODER = Encoder(training=BRIEF, network=NETWORK, features=5, pool=4)
+CPU = torch.device("cpu")
+
+GENERATOR = np.random.default_rng(0)
+IMAGE = GENERATOR.integers(0, 256, (STEPS, *SIDES), dtype=np.uint8)
+STATE = GENERATOR.normal(3.0, 2.0, (STEPS, 2)).astype(np.float32)
+ACT = np.stack([STATE.sum(1), IMAGE[:, 0, 0, 0] / 255.0], 1)
+ENDS = [15, STEPS]
+
+
+def make_demos(**more: Any) -> Demonstrations:
+    return Demonstrations.from_arrays({"image": IMAGE, "state": STATE}, ACT, episode_ends=ENDS, **more)
+
+
+DEMOS = make_demos()
+
+
+# Storage.
+
+
+def test_a_row_has_one_byte_per_pixel_and_four_per_number() -> None:
+    assert (DEMOS.obs.dtype, DEMOS.obs.shape) == (np.uint8, (STEPS, PIXELS + 8))
+    assert (DEMOS.layout, DEMOS.obs_size) == (LAYOUT, PIXELS + 2)
+    assert np.array_equal(DEMOS.obs[:, :PIXELS], IMAGE.reshape(STEPS, -1))
+    assert np.array_equal(DEMOS.obs[:, PIXELS:].copy().view("<f4"), STATE)
+    seen = DEMOS.observe(slice(3, 5))
+    assert seen.dtype == np.float32
+    assert np.array_equal(seen, np.concatenate([IMAGE[3:5].reshape(2, -1), STATE[3:5]], 1))
+    assert np.array_equal(LAYOUT.pack(seen[:, :PIXELS], seen[:, PIXELS:]), DEMOS.obs[3:5])
+
+
+def test_everything_that_copies_demonstrations_keeps_both_parts(tmp_path: Path) -> None:
+    DEMOS.save(tmp_path / "a.npz")
+    again = Demonstrations.load(tmp_path / "a.npz")
+    assert again.fingerprint == DEMOS.fingerprint
+    joined = DEMOS.take([1]).joined(again.take([0])).with_action_noise(0.0)
+    assert np.array_equal(joined.observe(slice(None))[25:], DEMOS.observe(slice(0, 15)))
+    with pytest.raises(InvalidData, match=r"saved as .npz only; .*a.hdf5 is not"):
+        DEMOS.save(tmp_path / "a.hdf5")
+
+
+def test_the_order_of_axes_and_of_parts_does_not_matter() -> None:
+    other = {"state": STATE, "image": np.moveaxis(IMAGE, 1, 3)}
+    assert Demonstrations.from_arrays(other, ACT, episode_ends=ENDS).fingerprint == DEMOS.fingerprint
+    episodes = [{"obs": {"image": IMAGE[a:b], "state": STATE[a:b]}, "act": ACT[a:b]} for a, b in ((0, 15), (15, STEPS))]
+    assert Demonstrations.from_episodes(episodes).fingerprint == DEMOS.fingerprint
+
+
+def test_several_cameras_are_stacked_as_channels_and_grey_images_have_one() -> None:
+    parts = {"left": IMAGE, "grey": IMAGE[:, 0], "state": STATE}
+    demos = Demonstrations.from_arrays(parts, ACT, episode_ends=ENDS)
+    assert demos.layout == Layout((4, 36, 40), 2)
+    assert demos.meta["observation_keys"] == [["left", PIXELS], ["grey", 36 * 40], ["state", 2]]
+    alone = Demonstrations.from_arrays({"image": IMAGE}, ACT, episode_ends=ENDS)
+    assert (alone.layout, alone.obs.shape, alone.meta["image"]) == (None, (STEPS, PIXELS), list(SIDES))
+
+
+@pytest.mark.parametrize("names", [("obs/image", "obs/state"), ("observations.image", "observations.state")])
+def test_arrays_of_a_file_are_chosen_by_their_names(tmp_path: Path, names: tuple[str, str]) -> None:
+    arrays: Any = {names[0]: IMAGE, names[1]: STATE, "act": ACT, "episode_ends": ENDS}
+    np.savez(tmp_path / "a.npz", **arrays)
+    read = Demonstrations.load(tmp_path / "a.npz", obs_keys=names)
+    assert (read.fingerprint, read.layout) == (DEMOS.fingerprint, LAYOUT)
+    with pytest.raises(InvalidData, match="has no obs/depth, which --obs-keys names; it has"):
+        Demonstrations.load(tmp_path / "a.npz", obs_keys=["obs/depth"])
+
+
+def test_images_of_robomimic_and_minari_are_read_if_they_are_named(tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    bounds = list(zip([0, 15], ENDS, strict=True))
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for k, (a, b) in enumerate(bounds):
+            group = file.create_group(f"data/demo_{k}")
+            group["actions"], group["obs/image"] = ACT[a:b], np.moveaxis(IMAGE[a:b], 1, 3)
+            group["obs/state"] = STATE[a:b]
+    found = Demonstrations.load(tmp_path / "a.hdf5", obs_keys=["image", "state"])
+    assert found.fingerprint == DEMOS.fingerprint
+    assert Demonstrations.load(tmp_path / "a.hdf5").layout is None
+    (tmp_path / "m" / "data").mkdir(parents=True)
+    spaces = {"image": {"type": "Box", "dtype": "uint8", "shape": [36, 40, 3]}, "state": {"type": "Box", "shape": [2]}}
+    about = {"data_format": "hdf5", "observation_space": json.dumps({"type": "Dict", "subspaces": spaces})}
+    (tmp_path / "m" / "data" / "metadata.json").write_text(json.dumps(about))
+    with h5py.File(tmp_path / "m" / "data" / "main_data.hdf5", "w") as file:
+        for k, (a, b) in enumerate(bounds):
+            again = [*range(a, b), b - 1]
+            group = file.create_group(f"episode_{k}")
+            group["actions"], group["observations/state"] = ACT[a:b], STATE[again]
+            group["observations/image"] = np.moveaxis(IMAGE[again], 1, 3)
+    found = Demonstrations.load(tmp_path / "m", obs_keys=["image", "state"])
+    assert found.fingerprint == DEMOS.fingerprint
+    assert Demonstrations.load(tmp_path / "m").obs.shape == (STEPS, 2)
+
+
+def episodes_with(**second: Any) -> list[Any]:
+    first = {"image": IMAGE[:2], "state": STATE[:2]}
+    return [(obs, ACT[:2]) for obs in (first, {k: v for k, v in (first | second).items() if v is not None})]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Demonstrations.from_episodes(episodes_with(image=IMAGE[:2, :, :, :38])), "obs/image has shape .*38"),
+        (lambda: Demonstrations.from_episodes(episodes_with(image=None)), "1 has observations obs/state; the first .*"),
+        (lambda: Demonstrations.from_episodes(episodes_with(state=STATE[:1])), "obs/state of shape .* for 2 actions"),
+        (
+            lambda: Demonstrations.from_episodes([({"image": [IMAGE[0], IMAGE[1, :, :, :38]]}, ACT[:2])]),
+            "rows of obs/image differ in length or shape",
+        ),
+        (
+            lambda: Demonstrations.from_arrays({"a": IMAGE, "b": IMAGE[:, :, :, 2:]}, ACT, episode_ends=ENDS),
+            "images differ in size: a 36 × 40, b 36 × 38. Resize them",
+        ),
+        (
+            lambda: Demonstrations.from_arrays({"image": IMAGE / 255, "state": STATE}, ACT, episode_ends=ENDS),
+            r"image has 3 × 36 × 40 values per step, like an image, and the type float64; images must be bytes",
+        ),
+        (
+            lambda: Demonstrations.from_arrays(
+                {"image": np.moveaxis(IMAGE, 1, 2), "state": STATE}, ACT, episode_ends=ENDS
+            ),
+            r"has the shape \(36, 3, 40\); an image is \(channels, height, width\)",
+        ),
+        (
+            lambda: Demonstrations.from_arrays(DEMOS.obs, ACT, episode_ends=ENDS, meta={**DEMOS.meta, "state_size": 3}),
+            "image 3 × 36 × 40 and 3 numbers are 4332 bytes, but a row of obs has 4328",
+        ),
+        (lambda: DEMOS.joined(Demonstrations.from_arrays(STATE, ACT, episode_ends=ENDS)), "image 3 × 36 × 40 and 2"),
+        (lambda: Demonstrations.from_arrays({}, ACT, episode_ends=ENDS), "obs is an empty dict"),
+    ],
+)
+def test_wrong_demonstrations_are_one_clear_line(make: Any, message: str) -> None:
+    with pytest.raises(InvalidData, match=message) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+# Normalisation and batches.
+
+
+def test_pixels_are_divided_by_255_and_numbers_are_z_scores() -> None:
+    normaliser = Normaliser.from_demonstrations(DEMOS)
+    z = normaliser.normalise_obs(torch.tensor(DEMOS.observe(slice(None)))).numpy()
+    assert np.allclose(z[:, :PIXELS], IMAGE.reshape(STEPS, -1) / 255, atol=1e-6)
+    assert np.allclose(z[:, PIXELS:], (STATE - STATE.mean(0)) / STATE.std(0, ddof=1), atol=1e-5)
+    plain = Normaliser.identity(DEMOS).normalise_obs(torch.tensor(DEMOS.observe(slice(None)))).numpy()
+    assert np.array_equal(plain[:, PIXELS:], STATE)
+    assert plain[:, :PIXELS].max() <= 1
+    raised = Normaliser.robust(make_demos()).obs_std
+    assert (raised[:PIXELS] == 255).all()
+    assert (raised[PIXELS:] >= normaliser.obs_std[PIXELS:]).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_device_holds_bytes_and_a_batch_has_normalised_numbers(dtype: torch.dtype) -> None:
+    method = BC(history=2)
+    normaliser, session = prepare_session(DEMOS, "z-score", CPU, dtype, method.chunks)
+    assert session.data.obs.dtype == torch.uint8
+    assert session.data.obs.data_ptr() == DEMOS.obs.ctypes.data  # not even copied
+    assert session.dims.obs == 2 * (PIXELS + 2)
+    found = session.data.observe(torch.tensor([[0, 16]]))
+    windows = DEMOS.observe(np.array([0, 0, 15, 16])).reshape(1, 2, -1)
+    expected = normaliser.windows(method.chunks).normalise_obs(torch.tensor(windows).to(dtype))
+    assert found.dtype == dtype
+    assert torch.equal(found, expected)
+
+
+def test_plain_images_are_bytes_on_the_device_and_give_the_same_batches_as_before() -> None:
+    demos = Demonstrations.from_arrays(IMAGE.reshape(STEPS, -1), ACT, episode_ends=ENDS)
+    normaliser, session = prepare_session(demos, "z-score", CPU, torch.float32)
+    assert session.data.obs.dtype == torch.uint8
+    before = normaliser.normalise_obs(torch.tensor(demos.obs).float())
+    index = torch.tensor([[3, 39], [0, 3]])
+    assert torch.equal(session.data.observe(index), before[index])
+
+
+# Networks.
+
+
+def double(*seeds: int) -> Rng:
+    return Rng(seeds, dtype=torch.float64)
+
+
+def test_numbers_join_the_output_of_the_convolutions() -> None:
+    net = policy_net(PIXELS + 2, 3, NETWORK, double(0, 1))
+    assert isinstance(net, ConvNet)
+    x = double(2, 3)["x"].normal(4, PIXELS + 2)
+    found = net(x)
+    for member in range(2):
+        hidden = x[member, :, :PIXELS].reshape(1, 4, *SIDES).expand(2, -1, -1, -1, -1)
+        for layer in net.convolutions:
+            hidden = layer(hidden).relu()
+        joined = torch.cat([hidden[member].flatten(1), x[member, :, PIXELS:]], -1)
+        torch.testing.assert_close(found[member], net.mlp(joined)[member], rtol=1e-12, atol=1e-12)
+
+
+def test_a_history_stacks_images_and_numbers_apart() -> None:
+    # Two steps of two pixels and one number.
+    x = torch.tensor([[1.0, 2, 9, 3, 4, 8]])
+    pixels, numbers = split_numbers(x, 2, 1)
+    assert pixels.tolist() == [[1.0, 2, 3, 4]]
+    assert numbers is not None
+    assert numbers.tolist() == [[9.0, 8]]
+    assert split_numbers(x, 2, 0) == (x, None)
+    net = policy_net(2 * (PIXELS + 2), 3, NETWORK, double(0))
+    assert isinstance(net, ConvNet)
+    assert (net.image, net.steps) == ((6, 36, 40), 2)
+
+
+def test_the_guide_receives_features_and_then_the_numbers() -> None:
+    weights = ENCODER.init(Dims(PIXELS + 2, 2), double(0, 1)["init"])
+    obs = double(2, 3)["x"].normal(4, PIXELS + 2)
+    f = ENCODER.encode(weights, obs)
+    assert f.shape == (2, 4, 7)
+    assert torch.equal(f[..., 5:], obs[..., PIXELS:])
+    assert torch.equal(f[..., :5], torch.tanh(weights.features(obs[..., :PIXELS])))
+    assert weights.coarse.weight.shape[-1] == PIXELS // 16
+
+
+def test_a_shift_moves_whole_images_and_repeats_their_edge() -> None:
+    images = torch.arange(2 * 5 * 2 * 6 * 7.0).reshape(2, 5, 2, 6, 7)
+    shifted = shift_images(images, 2, Rng([0, 1])["shift"])
+    moves = Rng([0, 1])["shift"].integers(5, 5, 2) - 2
+    assert len(torch.unique(moves)) > 2
+    for m in range(2):
+        for k in range(5):
+            down, right = (int(step) for step in moves[m, k])
+            rows, columns = (np.arange(6) + down).clip(0, 5), (np.arange(7) + right).clip(0, 6)
+            assert torch.equal(shifted[m, k], images[m, k][:, rows][:, :, columns])
+    alone = shift_images(images[1:], 2, Rng([1])["shift"])
+    assert torch.equal(alone[0], shifted[1])  # a member is the same alone
+
+
+def test_images_are_shifted_in_training_and_not_in_acting() -> None:
+    net = policy_net(PIXELS + 2, 3, dataclasses.replace(NETWORK, shift=4), double(0))
+    x = double(1)["x"].normal(4, PIXELS + 2)
+    assert not torch.allclose(net(x, double(0)["dropout"]), net(x))
+    plain = policy_net(PIXELS + 2, 3, NETWORK, double(0))
+    assert torch.equal(net(x), plain(x))
+    assert torch.equal(plain(x, double(0)["dropout"]), plain(x))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Network(state=3), "image, state and shift are None, 3, 0"),
+        (lambda: Network(shift=3), "image, state and shift are None, 0, 3"),
+        (lambda: Network(image=(3, 40, 36), shift=36), "shift is less than a side"),
+        (lambda: policy_net(PIXELS, 2, NETWORK, Rng([0])), r"and 2 numbers \(`state`\) has 4322"),
+    ],
+)
+def test_wrong_networks_are_one_clear_line(make: Any, message: str) -> None:
+    with pytest.raises(InvalidSettings, match=message):
+        make()
+
+
+# Training and acting.
+
+EVERY: dict[str, Method[Any]] = {
+    "bc": BC(training=BRIEF, network=dataclasses.replace(NETWORK, shift=2)),
+    "dbc": DBC(training=BRIEF, network=NETWORK, guide=GUIDE, encoder=ENCODER, horizon=2, history=2),
+    "bc-gmm": BCGMM(training=BRIEF, network=NETWORK),
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_policy_takes_a_dict_and_is_the_same_after_saving(name: str, tmp_path: Path) -> None:
+    policy = fit(EVERY[name], DEMOS, device="cpu")
+    policy.save(tmp_path / "policy")
+    found: list[Any] = []
+    for own in (policy, Policy.load(tmp_path / "policy")):
+        act: Any = own.session() if own.chunks.has_memory else own
+        found.append(act({"state": STATE[0], "image": np.moveaxis(IMAGE[0], 0, 2)}))
+    assert found[0].shape == (2,)
+    assert np.allclose(*found, atol=1e-5)
+    if name == "bc":
+        batch = policy({"image": IMAGE, "state": STATE})
+        assert np.allclose(batch[0], found[0], atol=1e-5)
+        assert np.array_equal(policy(DEMOS.obs), batch)
+        assert np.array_equal(policy(DEMOS.observe(slice(None))), batch)
+
+
+def test_a_member_is_the_same_alone_with_shifts_and_numbers() -> None:
+    stacked = fit(EVERY["bc"], DEMOS, seeds=(0, 1), device="cpu")
+    alone = fit(EVERY["bc"], DEMOS, seeds=(1,), device="cpu")
+    assert np.allclose(stacked[1](DEMOS.obs), alone(DEMOS.obs), atol=1e-5)
+    assert not np.allclose(stacked[0](DEMOS.obs), alone(DEMOS.obs), atol=1e-3)
+
+
+def test_sizes_are_suggested_and_the_loss_falls() -> None:
+    losses: list[float] = []
+    method = BC(training=Training(updates=160, batch=16, lr=2e-3))
+    policy = fit(method, DEMOS, device="cpu", progress=lambda now: losses.append(float(now.losses["loss"][0])))
+    assert isinstance(policy.net, ConvNet)
+    assert (policy.net.image, policy.net.numbers) == (SIDES, 2)
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@pytest.mark.parametrize(
+    ("obs", "message"),
+    [
+        ({"image": IMAGE[0]}, "the observation lacks state; it has image"),
+        ({"image": IMAGE[0] / 255, "state": STATE[0]}, "image is float64; images must be bytes"),
+        ({"image": IMAGE[0, :, :, :38], "state": STATE[0]}, r"image has the shape \(3, 36, 38\); .* 4320 numbers"),
+        ({"image": IMAGE, "state": STATE[0]}, "the parts of the observation differ in length"),
+        (np.zeros(7), "observations have 7 numbers; the policy was trained on 4322"),
+    ],
+)
+def test_wrong_observations_are_one_clear_line(obs: Any, message: str) -> None:
+    with pytest.raises(InvalidData, match=message):
+        trained()(obs)
+
+
+@cache
+def trained() -> Policy:
+    return fit(EVERY["bc"], DEMOS, device="cpu")
+
+
+def test_an_exported_policy_has_both_parts(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    from diffclone.deploy.export import export
+
+    method = BC(training=BRIEF, network=NETWORK, history=2, horizon=2)
+    policy = fit(method, DEMOS, device="cpu")
+    assert export(policy, tmp_path / "a.onnx", "onnx") < 1e-5
+    with pytest.raises(InvalidSettings, match="NumPy runtime has no convolutions"):
+        export(policy, tmp_path / "a.npz", "numpy")
+
+
+# The server.
+
+PARTS = [("obs/image", PIXELS), ("obs/state", 2)]
+
+
+def test_a_request_has_an_image_in_base64_or_in_lists() -> None:
+    expected = np.concatenate([IMAGE[0].reshape(-1), STATE[0]]).astype(np.float32)
+    for image in (base64.b64encode(IMAGE[0].tobytes()).decode(), IMAGE[0].tolist()):
+        body = json.dumps({"observation": {"image": image, "state": STATE[0].tolist()}}).encode()
+        assert np.array_equal(decode_observation(JSON, body, PIXELS + 2, PARTS), expected)
+    for wrong, parts, message in (
+        ({"image": "!"}, PARTS, "needs obs/image: 4320 numbers, or as many bytes in base64; it has 0"),
+        ({"image": IMAGE[0].tolist()}, PARTS, "needs obs/state: 2 numbers"),
+        ({"image": [1]}, [], "no named parts; send numbers"),
+    ):
+        with pytest.raises(RequestError, match=message):
+            decode_observation(JSON, json.dumps({"observation": wrong}).encode(), PIXELS + 2, parts)
