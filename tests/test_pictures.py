@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import io
 import json
 from functools import cache
 from pathlib import Path
@@ -122,6 +123,40 @@ def test_images_of_robomimic_and_minari_are_read_if_they_are_named(tmp_path: Pat
     found = Demonstrations.load(tmp_path / "m", obs_keys=["image", "state"])
     assert found.fingerprint == DEMOS.fingerprint
     assert Demonstrations.load(tmp_path / "m").obs.shape == (STEPS, 2)
+
+
+def test_images_of_lerobot_are_decoded_if_they_are_named(tmp_path: Path) -> None:
+    parquet, pa, image = (pytest.importorskip(name) for name in ("pyarrow.parquet", "pyarrow", "PIL.Image"))
+    (tmp_path / "meta").mkdir()
+    (tmp_path / "data" / "chunk-000").mkdir(parents=True)
+    features = {"observation.image": {"dtype": "image"}, "observation.video": {"dtype": "video"}}
+    (tmp_path / "meta" / "info.json").write_text(json.dumps({"features": features}))
+
+    def write(pictures: list[Any]) -> None:
+        files = [io.BytesIO() for _ in pictures]
+        for file, picture in zip(files, pictures, strict=True):
+            image.fromarray(np.moveaxis(picture, 0, 2)).save(file, "PNG")
+        episode = np.repeat([0, 1], [15, STEPS - 15])
+        table: Any = pa.table(
+            {
+                "observation.image": [{"bytes": file.getvalue(), "path": None} for file in files],
+                "observation.state": list(STATE),
+                "action": list(ACT.astype(np.float32)),
+                "episode_index": episode,
+                "frame_index": np.arange(STEPS) - 15 * episode,
+            }
+        )
+        parquet.write_table(table, tmp_path / "data" / "chunk-000" / "file-000.parquet")
+
+    write(list(IMAGE))
+    names = ["observation.image", "observation.state"]
+    assert Demonstrations.load(tmp_path, obs_keys=names).fingerprint == DEMOS.fingerprint
+    assert Demonstrations.load(tmp_path).obs.shape == (STEPS, 2)
+    with pytest.raises(InvalidData, match=r"observation.video is a video, and videos are not decoded"):
+        Demonstrations.load(tmp_path, obs_keys=["observation.video"])
+    write([*IMAGE[:-1], IMAGE[-1, :, :, :38]])
+    with pytest.raises(InvalidData, match=r"images of observation.image differ in size: 36 × 38 and 36 × 40"):
+        Demonstrations.load(tmp_path, obs_keys=names)
 
 
 def episodes_with(**second: Any) -> list[Any]:

@@ -11,6 +11,7 @@ from diffclone.tasks.fetch_pick import FETCH_PICK
 from diffclone.tasks.hand_rotate import HAND_ROTATE
 from diffclone.tasks.maze import MAZE
 from diffclone.tasks.metaworld import METAWORLD
+from diffclone.tasks.metaworld_pixels import BUTTON_PIXELS
 from diffclone.tasks.ogbench import OGBENCH
 from diffclone.tasks.spiral import SPIRAL
 from diffclone.tasks.task import Task
@@ -19,8 +20,13 @@ from diffclone.tasks.walker import WALKER
 BUNDLED = (MAZE, FETCH_PICK, HAND_ROTATE, CHEETAH, WALKER, ANT_REACH, CAR_RACING, SPIRAL)
 EXTERNAL = (*METAWORLD, *OGBENCH)
 """Tasks of other packages (`pip install 'diffclone[external]'`). Their demonstrations are collected on first use."""
+EXTERNAL_PIXELS = (BUTTON_PIXELS,)
+"""The same, seen by a camera."""
 TASKS: Registry[Task] = Registry(
-    "task", {task.name: task for task in (*BUNDLED, *EXTERNAL)}, group="diffclone.tasks", instance_of=Task
+    "task",
+    {task.name: task for task in (*BUNDLED, *EXTERNAL, *EXTERNAL_PIXELS)},
+    group="diffclone.tasks",
+    instance_of=Task,
 )
 
 
@@ -38,4 +44,4 @@ def register_with_gymnasium(tasks: Iterable[Task]) -> None:
 
 register_with_gymnasium(BUNDLED)
 
-__all__ = ["BUNDLED", "EXTERNAL", "TASKS", "Task", "register_with_gymnasium"]
+__all__ = ["BUNDLED", "EXTERNAL", "EXTERNAL_PIXELS", "TASKS", "Task", "register_with_gymnasium"]

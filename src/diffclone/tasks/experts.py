@@ -7,6 +7,7 @@ A network expert was trained by reinforcement learning (`python -m scripts.train
     a    = tanh(μ(s) + noise · σ ε)                    if the file says so
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ class Expert(ABC):
     """Options of the environments in which it demonstrates."""
     obs_dtype: npt.DTypeLike = np.float32
     """Type of the recorded observations; bytes for images."""
+    image: tuple[int, int, int] | None = None
+    """Channels, height and width of the image that an observation begins with, if numbers follow it."""
 
     def set_environment(self, env: BatchEnv) -> None:  # noqa: B027 (most experts do not need it)
         """Receive the environment, of which row 0 is used, for experts that know more than the observation."""
@@ -137,7 +140,7 @@ def collect(
     check_not_negative(disturbance=disturbance)
     if episodes < 1:
         raise InvalidSettings(f"at least one episode must be collected; {episodes} were requested.")
-    accepted: list[Episode] = []
+    accepted: list[tuple[Any, list[Doubles]]] = []
     tried = 0
     expert.set_environment(env)
     while len(accepted) < episodes:
@@ -152,15 +155,25 @@ def collect(
             env, expert, rng, expert.horizon, disturb=gaussian_disturbance(disturbance, [seed, tried])
         )
         if expert.accept_episode(len(episode.act), success=episode.success):
-            accepted.append(episode)
+            accepted.append((_to_parts(expert, episode.obs), episode.act))
             progress(len(accepted), episodes)
     bounds = [env.act_low.tolist(), env.act_high.tolist()]
+    parts = {name: np.concatenate([obs[name] for obs, _ in accepted]) for name in accepted[0][0]}
     return Demonstrations.from_arrays(
-        np.array([obs for episode in accepted for obs in episode.obs], dtype=expert.obs_dtype),
-        np.array([act for episode in accepted for act in episode.act]),
-        episode_ends=np.cumsum([len(episode.act) for episode in accepted]),
+        parts if expert.image is not None else parts["obs"],
+        np.array([act for _, acts in accepted for act in acts]),
+        episode_ends=np.cumsum([len(acts) for _, acts in accepted]),
         meta={**(meta or {}), "episodes_tried": tried, "seed": seed, "action_bounds": bounds},
     )
+
+
+def _to_parts(expert: Expert, obs: list[Doubles]) -> dict[str, npt.NDArray[Any]]:
+    """Return the observations of an episode as they are stored: an image and numbers, or one array."""
+    if expert.image is None:
+        return {"obs": np.array(obs, dtype=expert.obs_dtype)}
+    rows, pixels = np.array(obs, dtype=np.float32), math.prod(expert.image)
+    image = rows[:, :pixels].astype(np.uint8).reshape(-1, *expert.image)
+    return {"image": image, "state": rows[:, pixels:]}
 
 
 def gaussian_disturbance(level: float, seed: list[int]) -> Callable[[Doubles], Doubles]:

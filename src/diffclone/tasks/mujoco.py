@@ -142,14 +142,14 @@ class Simulation:
         self._mujoco.mj_setState(self.model, data, self.states[row], kind)
 
 
-def make_renderer(model: Any) -> Any:
+def make_renderer(model: Any, height: int = IMAGE_HEIGHT, width: int = IMAGE_WIDTH) -> Any:
     """Return MuJoCo's renderer of a model, or raise `CannotRender`."""
     mujoco = load_mujoco()
     context = getattr(mujoco, "GLContext", None)
     if context is None or (has_no_display() and context.__module__.startswith("mujoco.glfw")):
         raise rendering_error("no display")  # GLFW ends the whole process if it cannot open a window
     try:
-        return mujoco.Renderer(model, IMAGE_HEIGHT, IMAGE_WIDTH)
+        return mujoco.Renderer(model, height, width)
     except Exception as error:
         raise rendering_error(type(error).__name__) from None
 

@@ -185,7 +185,7 @@ def check_demonstrations(task: Task) -> None:
         demos = task.demonstrations()
     except InvalidSettings:
         return
-    sizes = demos.obs.shape[1], demos.act.shape[1]
+    sizes = demos.obs_size, demos.act.shape[1]
     require(sizes == (task.obs_size, task.act_size), task, f"the demonstrations have the sizes {sizes}")
     require(demos.num_episodes == task.episodes, task, f"there are {demos.num_episodes} demonstrations")
     require(bool(np.isfinite(demos.obs).all() and np.isfinite(demos.act).all()), task, "a number is not finite")

@@ -35,7 +35,7 @@ def find_lerobot(name: str) -> Path:
 
 
 def read_lerobot(folder: Path, options: ReadOptions) -> Demonstrations:
-    """Read columns of numbers. Videos and images are left out; `filter_key` is the text or the number of a task."""
+    """Read columns of numbers, and of images that are chosen; `filter_key` is the text or the number of a task."""
     info_path = folder / "meta" / "info.json"
     if not info_path.is_file():
         raise InvalidData(f"{folder} is not a LeRobot dataset (no meta/info.json). Datasets are not downloaded.")
@@ -79,9 +79,13 @@ def _choose_observations(frames: Frames, images: Sequence[str], options: ReadOpt
     """
     numbers = [name for name in frames.numbers if name not in images]
     if options.obs_keys:
-        if image := next((key for key in options.obs_keys if key in images), None):
-            raise InvalidData(f"{frames.folder}: {image} is a video or an image, which are not read.")
-        return expand_patterns(frames.folder, numbers, options.obs_keys, "--obs-keys")
+        named = [key for key in options.obs_keys if key in images]
+        if video := next((key for key in named if key not in frames.types), None):
+            raise InvalidData(
+                f"{frames.folder}: {video} is a video, and videos are not decoded. Store it as images, LeRobot's "
+                "use_videos=False."
+            )
+        return expand_patterns(frames.folder, [*numbers, *named], options.obs_keys, "--obs-keys")
     known = [name for name in LEROBOT_STATES if name in numbers]
     named = sorted(name for name in numbers if _is_observation(name))
     return known or named or [name for name in ("state", "observations") if name in numbers][:1]

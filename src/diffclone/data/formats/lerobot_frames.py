@@ -1,5 +1,6 @@
 """The frames of a LeRobot dataset: columns of parquet files, read in blocks."""
 
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, final
@@ -17,6 +18,10 @@ from diffclone.errors import InvalidData
 Order: TypeAlias = npt.NDArray[np.int64] | slice
 """Which frames, in which order: their numbers, or the slice of all."""
 INDICES = ("episode_index", "frame_index")
+BLOCK_IMAGES = 64
+"""Images decoded at a time."""
+MOST_PIXELS = 1 << 24
+"""Pixels of the largest image that is decoded."""
 MOST_TASKS = 10_000
 """Tasks whose texts are read."""
 
@@ -79,7 +84,8 @@ class Frames:
             there = set(file.schema_arrow.names)
             if missing := [name for name in names if name not in there]:
                 raise InvalidData(f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(there)) or 'nothing'}.")
-            for batch in file.iter_batches(BLOCK_ROWS, columns=list(names), use_threads=False):
+            rows = BLOCK_IMAGES if any(_is_encoded(self.types.get(name)) for name in names) else BLOCK_ROWS
+            for batch in file.iter_batches(rows, columns=list(names), use_threads=False):
                 for name in names:
                     yield name, _to_frames(path, name, batch.column(name))
 
@@ -130,9 +136,36 @@ def _is_number(kind: Any) -> bool:
     return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
 
 
+def _is_encoded(kind: Any) -> bool:
+    """Return whether a column contains files of images, PNG or JPEG, as the package `datasets` stores them."""
+    types = import_optional("pyarrow").types
+    kind = getattr(kind, "storage_type", kind)
+    return kind is not None and types.is_struct(kind) and kind.get_field_index("bytes") >= 0
+
+
+def decode_images(path: Path, name: str, column: Any) -> Array:
+    """Decode files of images to bytes (frames, height, width, channels). All must have the size of the first."""
+    image = import_optional("PIL.Image")
+    column.validate(full=True)
+    decoded: list[Array] = []
+    for content in column.field("bytes") if hasattr(column, "field") else ():
+        if not content.is_valid:
+            raise InvalidData(f"{path}: {name} names files of images outside the table, which are not read.")
+        with image.open(io.BytesIO(content.as_py()), formats=("PNG", "JPEG")) as picture:
+            if decoded and (picture.height, picture.width) != decoded[0].shape[:2]:
+                raise InvalidData(
+                    f"{path}: images of {name} differ in size: {picture.height} × {picture.width} and "
+                    f"{decoded[0].shape[0]} × {decoded[0].shape[1]}."
+                )
+            if picture.height * picture.width > MOST_PIXELS:
+                raise InvalidData(f"{path}: an image of {name} has {picture.height} × {picture.width} pixels.")
+            decoded.append(np.asarray(picture.convert("RGB")))
+    return np.stack(decoded) if decoded else np.zeros((0, 1, 1, 3), np.uint8)
+
+
 def _to_frames(path: Path, name: str, column: Any) -> Array:
     """Convert a column to an array whose first axis is frames, and that has at least one more."""
-    rows = to_rows(path, name, column)
+    rows = decode_images(path, name, column) if _is_encoded(column.type) else to_rows(path, name, column)
     if rows.dtype.kind not in "fiub":
         raise InvalidData(f"{path}: {name} must contain numbers; it contains {column.type}.")
     return rows if rows.ndim > 1 else rows[:, None]
