@@ -52,7 +52,7 @@ def cell(
     if status is None:
         status = "not printed" if by is None else "compared"
     shown = None if printed is None else PrintedValue(printed, 2.5, 3, note)
-    return ComparedCell(row, column, unit, value, shown, status, by, reason)
+    return ComparedCell(row, column, unit, value, shown, status, by, reason, column.lower(), row.lower())
 
 
 def make_table(

@@ -71,8 +71,11 @@ def test_calibrating_on_the_training_file_is_refused(diffclone: Command, folder:
 
 
 def test_the_default_is_the_held_out_episodes(diffclone: Command, folder: Path) -> None:
-    result = diffclone("calibrate", folder / "run", "--alpha", "0.1", "--score", "guide")
+    page = folder / "page.html"
+    result = diffclone("calibrate", folder / "run", "--alpha", "0.1", "--score", "guide", "--page", page)
     assert result.code == 0
+    assert re.search(r"[012] of 20 calibration episodes raise an alarm", page.read_text(encoding="utf-8"))
+    assert page.read_text(encoding="utf-8").count("Scores: ") >= 3  # state, action and both
     assert "using 20 episodes" in result.err
     assert "20 are left out" in result.err
     monitor = Policy.load(folder / "run" / "policy").calibrated_monitor

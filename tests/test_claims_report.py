@@ -66,6 +66,7 @@ def test_quick_rows_have_no_verdict() -> None:
         assert "Quick runs" in text
         assert "reproduced" not in text
     assert "reproduced" not in re.sub(r"<style>.*?</style>", "", report_page((), {}, (), table), flags=re.DOTALL)
+    assert 'class="quick"' in report_page((), {}, (), table)
 
 
 def test_the_tables_have_a_line_per_test() -> None:

@@ -172,7 +172,8 @@ def test_the_page_has_figures_and_settings() -> None:
     ]
     differences = compare_runs(runs)
     page = comparison_page(runs, differences, differing_settings(runs), {"about": 1})
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 2  # the losses, for wide and for narrow screens
+    assert page.count('class="track"') == 1
     assert "runs/&lt;a&gt;" in page
     assert all(value in page for row in score_rows(runs, differences) for value in row)
     assert "L_BC, training of B ends at 0.15" in page
@@ -202,7 +203,7 @@ def test_runs_are_compared_and_evaluated_once(
     page = tmp_path / "page.html"
     result = diffclone("compare", folder / "a", folder / "b", folder / "one", "--episodes", "4", "--out", page)
     assert result.code == 0, result.err
-    assert page.read_text(encoding="utf-8").count("<svg") == 2
+    assert page.read_text(encoding="utf-8").count('class="track"') == 2
     assert max(map(len, result.out.splitlines())) <= 80
     assert re.search(r"network\.width .* 8 .* 4 .* 8", result.out)
     assert "one: one seed, so the intervals cover other starts but not other seeds" in result.err

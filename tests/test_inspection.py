@@ -438,8 +438,7 @@ def test_inspect_prints_tables_and_writes_a_page(file: Path, capsys: pytest.Capt
         assert words in printed.out
     assert "0 problems, 1 warning, 0 notes" in printed.err
     text = page.read_text(encoding="utf-8")
-    assert text.count("<svg") == 5
-    assert "<script" not in text
+    assert text.count("<figure") == 6
     assert 'src="' not in text
     assert "<i>there" not in text
     assert "prefers-color-scheme: dark" in text

@@ -1,12 +1,15 @@
 """The `calibrate` command."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from diffclone.cli.arguments import ReadArguments, Reading, RunFolder, find_demonstrations
 from diffclone.cli.console import bars, print_json, print_message
+from diffclone.cli.inspect import check_page
 from diffclone.cli.sources import find_policy
 from diffclone.data import Demonstrations
 from diffclone.data.formats import NO_OPTIONS, ReadOptions
@@ -22,7 +25,7 @@ from diffclone.deploy.monitor import CALIBRATION
 from diffclone.deploy.monitors.thresholds import Kind
 from diffclone.errors import DiffcloneError, InvalidData, InvalidFile, InvalidSettings
 from diffclone.evaluation import find_task
-from diffclone.files import refuse_existing
+from diffclone.files import refuse_existing, write_atomically
 from diffclone.policy import Policy
 from diffclone.tasks.options import parse_options
 from diffclone.training.runs import Run
@@ -64,6 +67,8 @@ class Calibrate:
     """Options of the environment of --env, e.g. start_noise=2 goal_noise=2."""
     again: bool = False
     """Replace an existing calibration."""
+    page: Path | None = None
+    """Also write a page with the scores of the calibration episodes (.html). An existing file is not overwritten."""
     json: bool = False
     """Print JSON when done."""
 
@@ -79,15 +84,24 @@ class Calibrate:
             raise InvalidSettings("--skip-trained needs --data FILE.")
         if self.read != ReadArguments() and self.data is None:
             raise InvalidSettings("options of reading need --data FILE; a run's own data is read as for its training.")
+        if self.page is not None:
+            check_page(self.page)
         run = self.find_run()
         path = run.folder / "policy" / CALIBRATION
         if not self.again:
             refuse_existing(path, "Add --again to replace it.")
-        policy = self.on_rollouts(run, self.env) if self.env is not None else self.on_demonstrations(run)
+        kept: list[Demonstrations] = []
+        keep = kept.append
+        policy = self.on_rollouts(run, self.env, keep) if self.env is not None else self.on_demonstrations(run, keep)
         monitor = policy.calibrated_monitor
         assert monitor is not None
         monitor.save(path.parent)
         q = monitor.checked_calibration
+        if self.page is not None:
+            from diffclone.cli.monitor_page import make_monitor_page
+
+            write_atomically(self.page, make_monitor_page(str(run.folder), monitor, kept[0]).encode())
+            print_message(f"wrote {self.page}")
         if self.json:
             scores = [fitted.name for fitted in monitor.scores]
             print_json({"out": str(path), **q.to_dict(), "scores": scores})
@@ -151,7 +165,7 @@ class Calibrate:
             print_message(f"{source} has {len(chosen)} of the {count} training episodes; scores are fitted to these.")
         return demos.take(chosen)
 
-    def on_demonstrations(self, run: Run) -> Policy:
+    def on_demonstrations(self, run: Run, keep: Callable[[Demonstrations], None]) -> Policy:
         """Calibrate on --data, or on the run's held-out episodes."""
         known, rule = run.episodes, self.rule
         if self.data is None and (known is None or known.source is None or not known.held_out):
@@ -177,9 +191,10 @@ class Calibrate:
             chosen = demos.take(sorted(set(range(demos.num_episodes)) - set(overlap)))
         if left_out := demos.num_episodes - chosen.num_episodes:
             print_message(f"using {chosen.num_episodes} episodes of {data}; {left_out} are left out.")
+        keep(chosen)
         return calibrate_on_demonstrations(run, chosen, self.alpha, self.member, rule, self.find_training(run))
 
-    def on_rollouts(self, run: Run, env: str) -> Policy:
+    def on_rollouts(self, run: Run, env: str, keep: Callable[[Demonstrations], None]) -> Policy:
         """Calibrate on successful episodes in a task."""
         options = parse_options(self.options)
         task = find_task(env, options)
@@ -195,5 +210,6 @@ class Calibrate:
                 episodes=self.episodes,
                 min_return=self.min_return,
                 progress=lambda done, total: show.update(f"running {task.name}", done, total),
+                on_episodes=keep,
                 **options,
             )

@@ -27,16 +27,14 @@ from diffclone.data.inspection import (
 from diffclone.errors import InvalidSettings, MissingPackage, install_command
 from diffclone.files import refuse_existing, write_atomically
 
-TABLE_DIMENSIONS, TABLE_EPISODES, PAGE_EPISODES = 24, 5, 20
+TABLE_DIMENSIONS, TABLE_EPISODES, PAGE_EPISODES = 24, 5, 100
 """Rows in the terminal and on the page. The page has all dimensions, and --json has everything."""
-HISTOGRAM_ROWS, HISTOGRAM_IMAGES = 50_000, 200
 COST_STEPS = 64
 """Steps of an episode whose cost is computed."""
 COST_DRAWS = 8
 """Random draws per step, whose costs are averaged."""
 
 Costs = npt.NDArray[np.float64]
-Values = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -125,28 +123,20 @@ class Inspection:
 
     def write_page(self, path: Path) -> None:
         """Write the page with figures."""
-        from diffclone.reports.inspection import InspectionPage, inspection_page
+        from diffclone.cli.inspect_page import make_inspection_page
 
-        demos = self.demos
         columns, rows = self.ranking_table()
-        chosen = np.sort(np.random.default_rng(0).permutation(demos.num_steps)[:HISTOGRAM_ROWS])
-        # All pixels share one histogram.
-        images = demos.obs.dtype == np.uint8
-        obs = demos.obs[chosen[:HISTOGRAM_IMAGES]].reshape(-1, 1) if images else demos.obs[chosen]
-        page = InspectionPage(
-            title=f"diffclone: the demonstrations {self.name}",
-            about=describe_contents(demos),
+        page = make_inspection_page(
+            self.name,
+            self.demos,
+            about=describe_contents(self.demos),
             findings=self.finding_rows(),
-            ranges=range_rows(demos),
-            ranking=rows[:PAGE_EPISODES],
-            ranking_columns=columns,
-            samples={"obs": obs.astype(np.float32), "act": demos.act[chosen]},
-            lengths=demos.lengths,
+            ranges=range_rows(self.demos),
+            ranking=(columns, rows[:PAGE_EPISODES]),
+            order=self.order,
             scores=self.ranking.score if self.costs is None else self.costs,
-            examples=select_examples(demos, self.order[:2]),
-            source=json.dumps(dict(demos.meta), indent=1, default=str),
         )
-        write_atomically(path, inspection_page(page).encode())
+        write_atomically(path, page.encode())
 
     def finding_rows(self) -> list[list[str]]:
         """Return one row per finding."""
@@ -233,21 +223,3 @@ def shorten(rows: list[list[str]]) -> list[list[str]]:
         return rows
     half = TABLE_DIMENSIONS // 2
     return [*rows[:half], [f"… ({len(rows) - 2 * half})", *5 * [""]], *rows[-half:]]
-
-
-def select_examples(demos: Demonstrations, episodes: npt.NDArray[np.int64]) -> dict[str, tuple[Values, Values]]:
-    """Return observations, scaled to share one panel, and actions of some episodes, by caption."""
-    ends, lengths = demos.episode_ends, demos.lengths
-    examples: dict[str, tuple[Values, Values]] = {}
-    for place, e in enumerate(episodes, 1):
-        steps = slice(ends[e] - lengths[e], ends[e])
-        obs = demos.obs[steps]
-        if demos.obs.dtype == np.uint8:
-            unit, scaled = "mean brightness", obs.mean(1, keepdims=True)
-        else:
-            std = demos.obs.std(0, dtype=np.float64)
-            unit = "in standard deviations of all demonstrations"
-            scaled = (obs - demos.obs.mean(0, dtype=np.float64)) / np.where(std > 0, std, 1)
-        caption = f"Episode {e}, number {place} of the most unusual: observations ({unit}) and actions."
-        examples[caption] = scaled.astype(np.float32), demos.act[steps]
-    return examples

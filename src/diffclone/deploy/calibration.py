@@ -262,11 +262,12 @@ def calibrate_on_rollouts(
     episodes: int = 100,
     min_return: float | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    on_episodes: Callable[[Demonstrations], None] = lambda episodes: None,
     **options: Any,
 ) -> Policy:
     """Calibrate on good episodes of the policy from validation starts: successes, or returns of at least `min_return`.
 
-    The options are passed to the environments and stored with the thresholds.
+    The options are passed to the environments and stored with the thresholds. `on_episodes` gets the good episodes.
     """
     no_success = InvalidSettings(
         f"{task.name} reports returns but no successes, so successful episodes cannot be selected. Say which returns "
@@ -296,4 +297,5 @@ def calibrate_on_rollouts(
     source: dict[str, Any] = {"task": task.name, "starts": "validation", "options": dict(options)}
     source |= {"played": episodes, "succeeded": count} | ({} if min_return is None else {"min_return": min_return})
     steps = rollouts.steps.take(np.flatnonzero(good).tolist())
+    on_episodes(steps)
     return calibrate(policy, steps, alpha, member=member, rule=rule, training=training, source=source)

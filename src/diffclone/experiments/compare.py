@@ -73,7 +73,8 @@ def compare_experiment(
         value = None if record is None else read_value(record, unit)
         authors = uses_authors_data(cell.variant.task, files)
         printed = printed_value(cell.paper_key)
-        cells.append(compare_value(cell.row, cell.column, unit, value, printed, reason, authors=authors))
+        found = compare_value(cell.row, cell.column, unit, value, printed, reason, authors=authors)
+        cells.append(replace(found, task=cell.variant.task, method=cell.variant.method))
     measured: dict[str, list[Record]] = {}
     for entry in experiment.measurements:
         record, reason = find(lambda options, entry=entry: identify_measurement(experiment.name, entry, options))
@@ -81,10 +82,15 @@ def compare_experiment(
         printed, authors = printed_value(entry.paper_key), uses_authors_data(entry.task_name, files)
         for heading, unit in MEASURED_UNITS.get(entry.kind, {}).items():
             value = None if record is None else read_value(record, unit)
-            cells.append(compare_value(entry.label, heading, unit, value, printed, reason, authors=authors))
+            found = compare_value(entry.label, heading, unit, value, printed, reason, authors=authors)
+            method = "" if entry.variant is None else entry.variant.method
+            cells.append(replace(found, task=entry.task_name, method=method))
             printed = None  # the paper prints only the first
     for entry in experiment.derived:
-        cells.append(derive_cell(entry, {(cell.row, cell.column): cell for cell in cells}))
+        known = {(cell.row, cell.column): cell for cell in cells}
+        first, second = known[entry.first], known[entry.second]
+        method = first.method if first.method == second.method else ""
+        cells.append(replace(derive_cell(entry, known), task=first.task, method=method))
     cells = [replace(cell, row=name_row(cell.row, source)) for cell in cells]
     used = [record for records in measured.values() for record in records]
     used += [cell.ours.record for cell in cells if cell.ours]

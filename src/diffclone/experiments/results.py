@@ -53,6 +53,9 @@ class ComparedCell:
     """Our number minus the paper's, if they can be compared."""
     reason: str | None = None
     """Why there is no number, or why it cannot be compared."""
+    task: str = ""
+    """The task and the method that it belongs to, by their names; empty if there is none."""
+    method: str = ""
 
 
 @final

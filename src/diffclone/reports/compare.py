@@ -4,12 +4,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from diffclone.experiments.run_comparison import ComparedRun, RunDifference, metric_of
 from diffclone.reports.comparison_tables import LETTERS, describe_runs, format_mean, score_rows
 from diffclone.reports.curves import SERIES
-from diffclone.reports.figures import PageFigure, new_figure
+from diffclone.reports.figures import NARROW, PageFigure, draw_twice, new_figure, put_legend
+from diffclone.reports.intervals import Interval, IntervalPlot
 from diffclone.reports.numbers import MISSING, unit_label
-from diffclone.reports.page import Details, Paragraph, Table, simple_page
+from diffclone.reports.page import Details, Page, Paragraph, Part, Section, Table, render_page
 from diffclone.reports.theme import LIGHT
 
 METHOD = (
@@ -22,75 +25,101 @@ def comparison_page(
     runs: Sequence[ComparedRun], differences: Sequence[RunDifference], settings: Mapping[str, Sequence[str]], about: Any
 ) -> str:
     """Render the page; `about` is the content of --json."""
-    first = runs[0].record.results
-    title = f"diffclone: {len(runs)} runs on {first['task']}"
-    content: list[Table | PageFigure | Paragraph | Details] = [
-        Paragraph(METHOD),
-        Table("Runs", ("", "run", "method", "seeds", "starts"), describe_runs(runs)),
-        Table(
-            f"Scores: {unit_label(metric_of(runs[0].record))}",
-            ("run", "mean (95 %)", "minus A (95 %)", "p", "p, corrected"),
-            score_rows(runs, differences),
-        ),
-        draw_differences(runs, differences),
-    ]
-    if any(run.losses for run in runs):
-        content.append(draw_losses(runs))
+    task, unit = str(runs[0].record.results["task"]), unit_label(metric_of(runs[0].record))
+    losses: list[Part] = [draw_losses(runs)] if any(run.losses for run in runs) else []
     if not any("held-out" in name for run in runs for name in run.losses):
-        content.append(Paragraph("No run recorded a held-out loss; train with --held-out 0.1 to have one."))
+        losses.append(Paragraph("No run recorded a held-out loss; train with --held-out 0.1 to have one."))
+    differing: list[Part] = [Paragraph("No setting differs.")]
     if settings:
         columns = ("setting", *LETTERS[: len(runs)])
         rows = [[name, *(value or MISSING for value in values)] for name, values in settings.items()]
-        content.append(Table("Settings that differ", columns, rows))
-    content.append(Details("All numbers", json.dumps(about, indent=1)))
-    return simple_page(title, content)
+        differing = [Table("Settings that differ", columns, rows)]
+    heads = ("run", "mean (95 %)", "minus A (95 %)", "p", "p, corrected")
+    return render_page(
+        Page(
+            title=f"{len(runs)} runs on {task}",
+            kicker="compare",
+            lead=[*describe_differences(runs, differences), METHOD],
+            facts=[
+                (format_mean(run.mean, run.interval).split(" ")[0], f"{letter}: {run.name}")
+                for letter, run in zip(LETTERS, runs, strict=False)
+            ],
+            sections=[
+                Section(
+                    "differences",
+                    "Differences",
+                    [
+                        plot_differences(runs, differences),
+                        Table(f"Scores: {unit}", heads, score_rows(runs, differences)),
+                        Table("Runs", ("run", "folder", "method", "seeds", "starts"), describe_runs(runs)),
+                    ],
+                ),
+                Section("losses", "Losses", losses),
+                Section("settings", "Settings that differ", differing),
+                Section("numbers", "All numbers", [Details("All numbers", json.dumps(about, indent=1))]),
+            ],
+            command="diffclone compare",
+        )
+    )
 
 
-def draw_differences(runs: Sequence[ComparedRun], differences: Sequence[RunDifference]) -> PageFigure:
-    """Draw the difference of each run to the first, with its interval."""
-    names = [f"{letter} − A" for letter in LETTERS[1 : len(runs)]]
-    unit = unit_label(metric_of(runs[0].record))
-    with new_figure(6.4, 0.9 + 0.4 * len(names)) as figure:
-        axes = figure.add_subplot()
-        axes.axvline(0, color=LIGHT["line"], linewidth=1)
-        for k, difference in enumerate(differences):
-            low, high = difference.interval
-            axes.plot([low, high], [k, k], color=LIGHT["blue"], linewidth=1.6)
-            axes.plot([difference.estimate.mean], [k], "o", color=LIGHT["blue"], markersize=5)
-        axes.set_yticks(range(len(names)), names)
-        axes.set_ylim(len(names) - 0.5, -0.5)
-        axes.set_xlabel(f"difference in {unit}")
-    words = [
-        f"{name}: {format_mean(d.estimate.mean, d.interval, sign='+')}"
-        for name, d in zip(names, differences, strict=True)
+def describe_differences(runs: Sequence[ComparedRun], differences: Sequence[RunDifference]) -> list[str]:
+    """Return what was found, in one sentence: the runs whose interval leaves out 0."""
+    words: list[str] = []
+    for letter, difference in zip(LETTERS[1:], differences, strict=False):
+        low, high = difference.interval
+        verdict = "better than" if low > 0 else "worse than" if high < 0 else "not distinguishable from"
+        words.append(f"{letter} is {verdict} A")
+    return [f"{'; '.join(words)} ({unit_label(metric_of(runs[0].record))}, 95 % intervals)."]
+
+
+def plot_differences(runs: Sequence[ComparedRun], differences: Sequence[RunDifference]) -> IntervalPlot:
+    """Return the difference of each run to the first, with its interval."""
+    rows = [
+        Interval(
+            label=f"{letter} − A",
+            about=run.name,
+            text=format_mean(d.estimate.mean, d.interval, sign="+").split(" ")[0],
+            value=d.estimate.mean,
+            interval=d.interval,
+            other_text=format_mean(d.estimate.mean, d.interval, sign="+").partition(" ")[2].strip("()"),
+        )
+        for letter, run, d in zip(LETTERS[1:], runs[1:], differences, strict=False)
     ]
-    return PageFigure("differences", figure, "Differences to run A with 95 % intervals.", f"{'; '.join(words)}.")
+    unit = f"difference in {unit_label(metric_of(runs[0].record))}"
+    return IntervalPlot("", unit, rows, reference=0.0, caption="Differences to run A with 95 % intervals.")
 
 
 def draw_losses(runs: Sequence[ComparedRun]) -> PageFigure:
     """Draw one panel per loss and one line per run: the mean over members, and their range."""
     names = dict.fromkeys(name for run in runs for name in run.losses)
-    ends: list[str] = []
-    with new_figure(4.8 * len(names) + 1.0, 3.4) as figure:
-        panels = figure.subplots(1, len(names), squeeze=False)[0]
-        for axes, name in zip(panels, names, strict=True):
-            lowest = 1.0
-            for k, run in enumerate(runs):
-                if name not in run.losses:
-                    continue
-                updates, values = run.losses[name]
-                colour = LIGHT[SERIES[k % len(SERIES)][0]]
-                axes.plot(updates, values.mean(1), color=colour, linewidth=1.3, label=LETTERS[k])
-                axes.fill_between(updates, values.min(1), values.max(1), color=colour, alpha=0.15, linewidth=0)
-                lowest = min(lowest, float(values.min()))
-                ends.append(f"{name} of {LETTERS[k]} ends at {values[-1].mean():.4g}")
-            axes.set_yscale("log" if lowest > 0 else "linear")
-            axes.set_xlabel("updates")
-            axes.set_title(name, loc="left")
-        handles = {
-            label: line for axes in panels for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
-        }
-        panels[-1].legend(handles.values(), handles.keys(), loc="center left", bbox_to_anchor=(1, 0.5))
-        figure.tight_layout()
+    ends = [
+        f"{name} of {LETTERS[k]} ends at {run.losses[name][1][-1].mean():.4g}"
+        for name in names
+        for k, run in enumerate(runs)
+        if name in run.losses
+    ]
+
+    def draw(*, narrow: bool) -> Figure:
+        size = (NARROW, 2.9 * len(names)) if narrow else (4.8 * len(names) + 0.4, 3.4)
+        with new_figure(*size) as figure:
+            shape = (len(names), 1) if narrow else (1, len(names))
+            panels = figure.subplots(*shape, squeeze=False).ravel()
+            for axes, name in zip(panels, names, strict=True):
+                lowest = 1.0
+                for k, run in enumerate(runs):
+                    if name not in run.losses:
+                        continue
+                    updates, values = run.losses[name]
+                    colour = LIGHT[SERIES[k % len(SERIES)][0]]
+                    axes.plot(updates, values.mean(1), color=colour, linewidth=1.3, label=LETTERS[k])
+                    axes.fill_between(updates, values.min(1), values.max(1), color=colour, alpha=0.15, linewidth=0)
+                    lowest = min(lowest, float(values.min()))
+                axes.set_yscale("log" if lowest > 0 else "linear")
+                axes.set_xlabel("updates")
+                axes.set_title(name, loc="left")
+            put_legend(figure, narrow=narrow, columns=8)
+        return figure
+
     caption = "Losses of the policies during training: mean over members, and their range."
-    return PageFigure("losses", figure, caption, f"{'; '.join(ends)}.")
+    return draw_twice("losses", draw, caption, f"{'; '.join(ends)}.")

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import final
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from diffclone.experiments.results import ComparedCell, ResultTable
-from diffclone.reports.figures import PageFigure, new_figure
+from diffclone.reports.figures import NARROW, PageFigure, draw_twice, new_figure, put_legend
 from diffclone.reports.numbers import cell_at, format_number, unit_label
 from diffclone.reports.theme import LIGHT
 
@@ -50,22 +51,26 @@ def draw_curves(sheet: ResultTable, *, x_label: str, log_scale: bool = False) ->
     lines = lines_of(sheet)
     if not lines:
         return []
-    with new_figure(6.4, 3.8) as figure:
-        axes = figure.add_subplot()
-        for line, (colour, marker) in zip(lines, SERIES * len(lines), strict=False):
-            _draw_line(axes, line, LIGHT[colour], marker, compare=not sheet.quick)
-        ticks = sorted({x for line in lines for x, _ in line.points})
-        if log_scale:
-            axes.set_xscale("symlog", linthresh=min((x for x in ticks if x > 0), default=1.0))
-        axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
-        axes.minorticks_off()
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(unit_label(lines[0].points[0][1].unit))
-        axes.grid(axis="y", color=LIGHT["line"], linewidth=0.6)
-        axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    ticks = sorted({x for line in lines for x, _ in line.points})
+
+    def draw(*, narrow: bool) -> Figure:
+        with new_figure(*((NARROW, 3.4) if narrow else (8.0, 4.2))) as figure:
+            axes = figure.add_subplot()
+            for line, (colour, marker) in zip(lines, SERIES * len(lines), strict=False):
+                _draw_line(axes, line, LIGHT[colour], marker, compare=not sheet.quick)
+            if log_scale:
+                axes.set_xscale("symlog", linthresh=min((x for x in ticks if x > 0), default=1.0))
+            axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
+            axes.minorticks_off()
+            axes.set_xlabel(x_label)
+            axes.set_ylabel(unit_label(lines[0].points[0][1].unit))
+            axes.grid(axis="y", color=LIGHT["line"], linewidth=0.6)
+            put_legend(figure, narrow=narrow)
+        return figure
+
     paper = "" if sheet.quick else "; the paper's are dashed"
     caption = f"{sheet.title}: our means with their 95 % intervals over {x_label}{paper}."
-    return [PageFigure(sheet.name, figure, caption, " ".join(_describe(line, x_label) for line in lines))]
+    return [draw_twice(sheet.name, draw, caption, " ".join(_describe(line, x_label) for line in lines))]
 
 
 def _sort_points(found: Sequence[tuple[float, ComparedCell | None]]) -> list[tuple[float, ComparedCell]]:

@@ -17,7 +17,7 @@ PANELS_PER_ROW = 3
 
 def draw_dot_plots(sheet: ResultTable) -> list[PageFigure]:
     """Draw the table of an experiment; no figure where there is no number yet."""
-    panels = [panel for panel in _panels(sheet) if any(cell.ours for _, cell in panel[1])]
+    panels = [panel for panel in list_panels(sheet) if any(cell.ours for _, cell in panel[1])]
     if not panels:
         return []
     compare = not sheet.quick
@@ -36,8 +36,8 @@ def draw_dot_plots(sheet: ResultTable) -> list[PageFigure]:
     return [PageFigure(sheet.name, figure, caption, " ".join(_describe(*panel, compare=compare) for panel in panels))]
 
 
-def _panels(sheet: ResultTable) -> list[tuple[str, list[tuple[str, ComparedCell]]]]:
-    """Titles, and labelled cells of one unit each. A table of a single row is one panel."""
+def list_panels(sheet: ResultTable) -> list[tuple[str, list[tuple[str, ComparedCell]]]]:
+    """Return titles, and labelled cells of one unit each. A table of a single row is one panel."""
     if len(sheet.rows) == 1 and common_unit(sheet.cells) is not None:
         title = sheet.rows[0] or unit_label(sheet.cells[0].unit)
         return [(title, [(cell.column, cell) for cell in sheet.cells])]

@@ -10,6 +10,8 @@ from diffclone.experiments.claims import ClaimRow
 from diffclone.experiments.results import ResultTable
 from diffclone.records import Record
 
+STUDIES = {"fresh": "training-length"}
+"""Names of studies on the command line, where Records have another."""
 LONGEST_VALUE = 120
 """Characters of JSON up to which a list or mapping is shown in full."""
 
@@ -30,6 +32,11 @@ class Provenance:
     def __init__(self, sheets: Iterable[ResultTable], claims: Iterable[ClaimRow] = ()):
         self._numbers: dict[str, int] = {}
         self.records: list[Record] = []
+        self._sheets: dict[str, ResultTable] = {}
+        sheets = list(sheets)
+        for sheet in sheets:
+            for record in records_of(sheet):
+                self._sheets.setdefault(_key(record), sheet)
         for record in chain(*(row.records for row in claims), *(records_of(sheet) for sheet in sheets)):
             key = _key(record)
             if key not in self._numbers:
@@ -40,6 +47,10 @@ class Provenance:
         """Return the number of a Record, starting at 1."""
         return self._numbers[_key(record)]
 
+    def describe(self, record: Record) -> "RecordDescription":
+        """Describe a Record, with the command that makes it again."""
+        return describe_record(record, redo_command(record, self._sheets.get(_key(record))))
+
 
 @final
 @dataclass(frozen=True)
@@ -49,11 +60,36 @@ class RecordDescription:
     title: str
     summary: str
     facts: dict[str, str]
+    command: str
+    """The command that makes such a Record again."""
     settings: str
     """Settings and members as JSON."""
 
 
-def describe_record(record: Record) -> RecordDescription:
+def redo_command(record: Record, sheet: ResultTable | None = None) -> str:
+    """Return the command that makes a Record again; `sheet` is the experiment that shows it."""
+    results, task = record.results, record.results.get("task")
+    method = record.settings.get("type")
+    quick = " --quick" if record.quick else ""
+    if "study" in results:
+        study = STUDIES.get(str(results["study"]), str(results["study"]))
+        return f"diffclone reproduce {study} --only {results['setting']}{quick}"
+    preset = str(results.get("preset", "")).split("/")
+    seeds = [int(member["seed"]) for member in record.members if "seed" in member]
+    if sheet is None and len(preset) == 3 and preset[2] in ("paper", "release") and seeds:
+        chosen = f"{min(seeds)}-{max(seeds)}" if len(seeds) > 1 else str(seeds[0])
+        return f"python -m scripts.paper_recipe evaluate {preset[0]} {preset[1]} {chosen} --preset {preset[2]}"
+    if sheet is None:
+        only = ",".join(str(name) for name in (task, method) if name)
+        return f"diffclone reproduce claims{f' --only {only}' if only else ''}{quick}"
+    only = ",".join(str(name) for name in (task, None if "experiment" in results else method) if name)
+    words = [f"diffclone reproduce {sheet.name}", f"--only {only}" if only else ""]
+    words += [f"--seeds {len(seeds)}" if len(seeds) > 1 else "", f"--source {sheet.source}"]
+    words += [f"--episodes {results['episodes']}" if record.kind == "evaluation" and "episodes" in results else ""]
+    return " ".join(filter(None, words)) + quick
+
+
+def describe_record(record: Record, command: str) -> RecordDescription:
     """Describe a Record with everything that can change its numbers."""
     settings: Any = record.settings
     names = [record.kind, record.results.get("task"), settings.get("type"), record.results.get("label")]
@@ -71,6 +107,7 @@ def describe_record(record: Record) -> RecordDescription:
             "Wall clock": f"{record.seconds:,.1f} s",
             "When": record.when,
         },
+        command,
         json.dumps({"settings": settings, "members": record.members}, indent=1, ensure_ascii=False, default=str),
     )
 

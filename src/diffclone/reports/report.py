@@ -6,25 +6,27 @@ from diffclone.experiments.claims import ClaimsTable
 from diffclone.experiments.results import ResultTable
 from diffclone.records import Record
 from diffclone.reports import claims as claims_text
-from diffclone.reports import numbers
+from diffclone.reports.claim_cards import count_shares, make_cards
 from diffclone.reports.curves import draw_curves
 from diffclone.reports.dot_plots import draw_dot_plots
 from diffclone.reports.figures import PageFigure
 from diffclone.reports.losses import draw_losses
 from diffclone.reports.maze import draw_field
-from diffclone.reports.page import render
-from diffclone.reports.provenance import Provenance, describe_record
+from diffclone.reports.number_table import list_numbers, make_plots
+from diffclone.reports.page import Link, render
+from diffclone.reports.provenance import Provenance
 from diffclone.reports.spiral import draw_manifold, draw_noise_injection
 from diffclone.reports.summary import describe_levels, list_absent, list_contradictions
 from diffclone.reports.text_tables import to_latex, to_markdown
 from diffclone.reports.videos import Video
 
 FIRST = "main-table"
-TITLE = "diffclone: reproduction of the paper's experiments"
+TITLE = "Reproduction of the paper's experiments"
 ABOUT = (
     "The claims of Diffusion Model-Augmented Behavioral Cloning (ICML 2024), tested with diffclone, and every table "
     "and figure of the paper run again, with the printed numbers beside. Success is in percent; intervals are 95 %."
 )
+NUMBERS = "All numbers"
 SOURCES = {
     "ours": "our presets: best where a task has it, else brief",
     "paper": "what the paper prints",
@@ -47,6 +49,8 @@ FIGURES: Mapping[str, Callable[[ResultTable], list[PageFigure]]] = {
     "gradient-field": draw_field,
 }
 """Experiments with a figure of their own. The others get a dot plot of their table."""
+CURVES = tuple(FIGURES[name] for name in ("generalization", "coefficient", "dataset-size"))
+"""Figures that show all numbers of their table."""
 
 
 def draw_figures(sheet: ResultTable) -> list[PageFigure]:
@@ -90,15 +94,28 @@ def report_page(
     """Render the page: the claims first, then the main table, then the other experiments in their order."""
     sheets = sorted(sheets, key=lambda sheet: sheet.name != FIRST)
     quick = [sheet.title for sheet in sheets if sheet.quick]
+    contents = [Link("claims", "Claims")] if claims is not None else []
+    contents += [Link("numbers", NUMBERS), *(Link(sheet.name, sheet.title) for sheet in sheets)]
+    contents += [Link(name, title) for name, title in CLOSING_SECTIONS.items()]
     return render(
         "report.html",
         title=TITLE,
+        kicker="report",
+        contents=contents,
         about=ABOUT,
         quick="all experiments" if quick and len(quick) == len(sheets) else ", ".join(quick),
         levels=describe_levels(sheets),
         claims=claims,
+        cards=[] if claims is None else make_cards(claims),
+        shares=() if claims is None else count_shares(claims.rows),
+        count_verdicts=claims_text.count_verdicts,
+        list_notes=claims_text.list_notes,
         sheets=sheets,
         figures=figures,
+        plots={sheet.name: make_plots(sheet) for sheet in sheets if FIGURES.get(sheet.name) not in CURVES},
+        drawn=set(FIGURES),
+        numbers=list_numbers(sheets),
+        numbers_title=NUMBERS,
         videos=videos,
         lengths=lengths,
         sources=SOURCES,
@@ -106,40 +123,8 @@ def report_page(
         not_run=[(sheet, reason, places) for sheet in sheets for reason, places in list_absent(sheet).items()],
         contradictions=list_contradictions(sheets),
         provenance=Provenance(sheets, () if claims is None else claims.rows),
-        describe=describe_record,
-        table_caption=table_caption,
         unique_measured=unique_measured,
-        claim_heads=claims_text.HEADS,
-        missing=numbers.MISSING,
-        **{
-            function.__name__: function
-            for function in (
-                numbers.cell_at,
-                numbers.cell_label,
-                numbers.column_cells,
-                numbers.common_unit,
-                numbers.format_count,
-                numbers.format_interval,
-                numbers.format_number,
-                numbers.format_printed,
-                numbers.format_status,
-                numbers.unit_label,
-                claims_text.count_verdicts,
-                claims_text.describe_row,
-                claims_text.list_notes,
-            )
-        },
     )
-
-
-def table_caption(sheet: ResultTable) -> str:
-    """Return the caption of an experiment's table."""
-    caption = f"{sheet.title}: mean, 95 % interval, seeds × episodes. "
-    if sheet.quick:
-        return caption + "Shortened runs, which say nothing about the methods."
-    seeds = {cell.printed.seeds for cell in sheet.cells if cell.printed is not None} - {None}
-    over = f" over {seeds.pop()} seeds" if len(seeds) == 1 else ""
-    return f"{caption}The paper's: mean ± standard deviation{over}, where it is printed."
 
 
 def unique_measured(sheet: ResultTable) -> list[tuple[Record, str]]:

@@ -4,10 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matplotlib.figure import Figure
+
 from diffclone.reports.curves import SERIES
-from diffclone.reports.figures import PageFigure, new_figure
+from diffclone.reports.figures import NARROW, PageFigure, draw_twice, new_figure, put_legend
 from diffclone.reports.numbers import MISSING
-from diffclone.reports.page import Details, Paragraph, Table, simple_page
+from diffclone.reports.page import Details, Page, Paragraph, Section, Table, render_page
 from diffclone.reports.theme import LIGHT
 from diffclone.settings import describe_values
 
@@ -44,23 +46,52 @@ def search_page(state: Mapping[str, Any]) -> str:
         for c in order
     ]
     held_out = state["held_out"]
-    return simple_page(
-        "diffclone: what was tried and chosen",
-        [
-            Paragraph(
+    return render_page(
+        Page(
+            title="What was tried and chosen",
+            kicker="train",
+            lead=[
                 f"Chosen: {name_of(chosen)}, {chosen['updates']:,} updates, then trained on all demonstrations. The "
                 f"choice used {held_out['episodes']} held-out episodes ({held_out['steps']} steps) that no candidate "
-                "was trained on, and no environment."
-            ),
-            *(Paragraph(note) for note in state.get("notes", [])),
-            draw_metrics(candidates, chosen, shown),
-            Paragraph(" ".join(f"{name} is {explain(name)}." for name in shown)),
-            Paragraph(
-                "The score of a candidate is the mean of log(metric / lowest metric) over these. Lower is better."
-            ),
-            Table("All candidates", ["method", "settings", "updates", *shown, "score"], rows),
-            Details("search.json", json.dumps(state, indent=1)),
-        ],
+                "was trained on, and no environment.",
+                *state.get("notes", []),
+            ],
+            facts=[
+                (chosen["method"].upper(), "method"),
+                (f"{chosen['updates']:,}", "updates"),
+                (f"{len(candidates)}", "candidates"),
+                (f"{held_out['episodes']}", "held-out episodes"),
+            ],
+            sections=[
+                Section(
+                    "metrics",
+                    "Metrics on held-out episodes",
+                    [
+                        draw_metrics(candidates, chosen, shown),
+                        Paragraph(" ".join(f"{name} is {explain(name)}." for name in shown)),
+                    ],
+                ),
+                Section(
+                    "candidates",
+                    "All candidates",
+                    [
+                        Paragraph(
+                            "The score of a candidate is the mean of log(metric / lowest metric) over these. Lower is "
+                            "better."
+                        ),
+                        Table(
+                            "All candidates, the best first",
+                            ["method", "settings", "updates", *shown, "score"],
+                            rows,
+                            marked=order.index(chosen),
+                            filters=(0, 2),
+                        ),
+                    ],
+                ),
+                Section("file", "File", [Details("search.json", json.dumps(state, indent=1))]),
+            ],
+            command="diffclone train",
+        )
     )
 
 
@@ -69,34 +100,43 @@ def draw_metrics(candidates: Sequence[Candidate], chosen: Candidate, metrics: Se
     lines: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         lines.setdefault(name_of(candidate), []).append(candidate)
-    with new_figure(4.4 * len(metrics) + 2.2, 3.4) as figure:
-        panels = figure.subplots(1, len(metrics), squeeze=False)[0]
-        for axes, metric in zip(panels, metrics, strict=True):
-            for (name, points), (colour, marker) in zip(lines.items(), SERIES * len(lines), strict=False):
-                known = [(c["updates"], c["metrics"][metric]) for c in points if c["metrics"].get(metric) is not None]
-                style = STYLES.get(points[0]["method"], ":")
-                options: dict[str, Any] = {"linestyle": style, "marker": marker, "markersize": 3.5, "linewidth": 1.1}
-                axes.plot(*zip(*known, strict=True), color=LIGHT[colour], label=name, **options)
-            axes.scatter(
-                [chosen["updates"]],
-                [chosen["metrics"][metric]],
-                s=130,
-                facecolors="none",
-                edgecolors=LIGHT["ink"],
-                linewidths=1.5,
-                zorder=5,
-            )
-            axes.set_xscale("log")
-            ticks = sorted({c["updates"] for c in candidates})
-            axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-            axes.minorticks_off()
-            axes.set_xlabel("updates")
-            axes.set_title(metric)
-        panels[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5))
-        figure.tight_layout()
+
+    def draw(*, narrow: bool) -> Figure:
+        with new_figure(*((NARROW, 2.9 * len(metrics)) if narrow else (4.6 * len(metrics) + 0.4, 3.6))) as figure:
+            shape = (len(metrics), 1) if narrow else (1, len(metrics))
+            panels = figure.subplots(*shape, squeeze=False).ravel()
+            for axes, metric in zip(panels, metrics, strict=True):
+                for (name, points), (colour, marker) in zip(lines.items(), SERIES * len(lines), strict=False):
+                    known = [
+                        (c["updates"], c["metrics"][metric]) for c in points if c["metrics"].get(metric) is not None
+                    ]
+                    style = STYLES.get(points[0]["method"], ":")
+                    options: dict[str, Any] = {
+                        "linestyle": style,
+                        "marker": marker,
+                        "markersize": 3.5,
+                        "linewidth": 1.1,
+                    }
+                    axes.plot(*zip(*known, strict=True), color=LIGHT[colour], label=name, **options)
+                ring: dict[str, Any] = {
+                    "facecolors": "none",
+                    "edgecolors": LIGHT["ink"],
+                    "linewidths": 1.5,
+                    "zorder": 5,
+                }
+                axes.scatter([chosen["updates"]], [chosen["metrics"][metric]], s=130, **ring)
+                axes.set_xscale("log")
+                ticks = sorted({c["updates"] for c in candidates})
+                axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+                axes.minorticks_off()
+                axes.set_xlabel("updates")
+                axes.set_title(metric, loc="left")
+            put_legend(figure, narrow=narrow, columns=2)
+        return figure
+
     caption = "Metrics on held-out episodes, mean over seeds; the circle is the choice. Lower is better."
     values = ", ".join(f"{name} {number(chosen, name)}" for name in metrics)
-    return PageFigure("search", figure, caption, f"{name_of(chosen)}, {chosen['updates']:,} updates: {values}.")
+    return draw_twice("search", draw, caption, f"{name_of(chosen)}, {chosen['updates']:,} updates: {values}.")
 
 
 def name_of(candidate: Candidate) -> str:

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from diffclone.experiments.results import ResultTable
 from diffclone.records import Record
 from diffclone.reports.curves import number_in
-from diffclone.reports.figures import PageFigure, new_figure
+from diffclone.reports.figures import NARROW, PageFigure, draw_dots, draw_twice, new_figure
 from diffclone.reports.theme import LIGHT
 
 COLOURS = {"EXPERT": "green", "BC": "orange", "DM": "blue", "DBC": "red"}
@@ -47,19 +48,23 @@ def draw_manifold(sheet: ResultTable) -> list[PageFigure]:
     samples, paths = sheet.measured.get("samples", ()), sheet.measured.get("trajectories", ())
     if not samples and not paths:
         return []
-    with new_figure(9.4, 4.2) as figure:
-        left, right = figure.subplots(1, 2)
-        _draw_actions(left, samples[:1], ("expert", "sampled"))
-        left.set_title("(a) Sampled actions", loc="left")
-        _draw_paths(right, paths)
-        right.set_title("(b) Trajectories", loc="left")
-        figure.tight_layout()
+
+    def draw(*, narrow: bool) -> Figure:
+        with new_figure(*((NARROW, 7.6) if narrow else (9.4, 4.4))) as figure:
+            left, right = figure.subplots(*((2, 1) if narrow else (1, 2)))
+            _draw_actions(left, samples[:1], ("expert", "sampled"))
+            left.set_title("(a) Sampled actions", loc="left")
+            _draw_paths(right, paths)
+            right.set_title("(b) Trajectories", loc="left")
+            figure.tight_layout()
+        return figure
+
     caption = (
         f"{sheet.title}: (a) actions of the expert (crosses) and of the diffusion model (dots), in the action plane; "
         "(b) paths of the expert and of each policy."
     )
     description = f"{_describe_distance(samples[:1])} {_describe_ends(paths)}".strip()
-    return [PageFigure(sheet.name, figure, caption, description)]
+    return [draw_twice(sheet.name, draw, caption, description)]
 
 
 def draw_noise_injection(sheet: ResultTable) -> list[PageFigure]:
@@ -70,19 +75,23 @@ def draw_noise_injection(sheet: ResultTable) -> list[PageFigure]:
     if samples or paths:
         clean = [record for record in samples if noise_of(record) == 0]
         noisy = [record for record in samples if noise_of(record) > 0]
-        with new_figure(13.2, 3.7) as figure:
-            panels = figure.subplots(1, 4)
-            _draw_actions(panels[0], clean[:1], ("expert",))
-            _draw_actions(panels[1], noisy[:1], ("expert",))
-            _draw_actions(panels[2], noisy[:1], ("sampled",))
-            _draw_paths(panels[3], paths)
-            titles = ("(a) Expert's actions", "(b) With noise", "(c) Generated actions", "(d) Trajectories")
-            for axes, title in zip(panels, titles, strict=True):
-                axes.set_title(title, loc="left")
-            figure.tight_layout()
+        titles = ("(a) Expert's actions", "(b) With noise", "(c) Generated actions", "(d) Trajectories")
+
+        def draw(*, narrow: bool) -> Figure:
+            with new_figure(*((NARROW, 14.0) if narrow else (9.4, 8.2))) as figure:
+                panels = figure.subplots(*((4, 1) if narrow else (2, 2))).ravel()
+                _draw_actions(panels[0], clean[:1], ("expert",))
+                _draw_actions(panels[1], noisy[:1], ("expert",))
+                _draw_actions(panels[2], noisy[:1], ("sampled",))
+                _draw_paths(panels[3], paths)
+                for axes, title in zip(panels, titles, strict=True):
+                    axes.set_title(title, loc="left")
+                figure.tight_layout()
+            return figure
+
         caption = f"{sheet.title}: actions before and after noise, actions generated from noisy data, and paths."
         description = f"{_describe_distance(noisy[:1])} {_describe_ends(paths)}".strip()
-        figures.append(PageFigure(sheet.name, figure, caption, description))
+        figures.append(draw_twice(sheet.name, draw, caption, description))
     return figures + _draw_reconstruction(sheet) + _draw_reconstruction_curve(sheet)
 
 
@@ -150,7 +159,7 @@ def _draw_actions(axes: Axes, records: Sequence[Record], which: Sequence[str]) -
     results = records[0].results
     if "sampled" in which:
         sampled = to_points(results["sampled"])
-        axes.scatter(*sampled.T, s=7, color=LIGHT["blue"], linewidths=0, alpha=0.6, label="diffusion model")
+        draw_dots(axes, sampled, colour="blue", size=3.0, alpha=0.6, label="diffusion model")
     if "expert" in which:
         expert = np.unique(to_points(results["expert"]), axis=0)
         axes.scatter(*expert.T, s=34, marker="x", color=LIGHT["red"], linewidths=1.2, label="expert")

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from diffclone.experiments.study.results import Estimate, chosen_estimate, training_length
 from diffclone.records import Record
 from diffclone.reports.curves import SERIES
-from diffclone.reports.figures import PageFigure, new_figure
+from diffclone.reports.figures import NARROW, PageFigure, draw_twice, new_figure, put_legend
 from diffclone.reports.numbers import format_number, unit_label
 from diffclone.reports.theme import LIGHT
 from diffclone.tasks import TASKS
@@ -29,27 +30,33 @@ def draw_training_length(records: Sequence[Record], setting: str) -> PageFigure 
     if not lines:
         return None
     unit = TASKS[own[0].results["task"]].metric
-    with new_figure(6.4, 3.8) as figure:
-        axes = figure.add_subplot()
-        for (method, line), (colour, marker) in zip(lines.items(), SERIES * len(lines), strict=False):
-            chosen = chosen_estimate(own, setting, method)
-            _draw_line(axes, method, line, None if chosen is None else chosen.snapshot, LIGHT[colour], marker)
-        updates = sorted({point.snapshot for line in lines.values() for point in line})
-        axes.set_xscale("log")
-        axes.set_xticks(updates, [f"{update:,}" for update in updates])
-        axes.minorticks_off()
-        axes.set_xlabel("updates")
-        axes.set_ylabel(unit_label(unit))
-        if unit == "success":
-            axes.set_ylim(-3, 103)
-        axes.legend(loc="best")
+    updates = sorted({point.snapshot for line in lines.values() for point in line})
+
+    def draw(*, narrow: bool) -> Figure:
+        with new_figure(*((NARROW, 3.4) if narrow else (8.0, 4.2))) as figure:
+            axes = figure.add_subplot()
+            for (method, line), (colour, marker) in zip(lines.items(), SERIES * len(lines), strict=False):
+                chosen = chosen_estimate(own, setting, method)
+                _draw_line(axes, method, line, None if chosen is None else chosen.snapshot, LIGHT[colour], marker)
+            axes.set_xscale("log")
+            shown = updates[:: 2 if narrow and len(updates) > 5 else 1]
+            axes.set_xticks(shown, [f"{update:,}" for update in shown])
+            axes.minorticks_off()
+            axes.set_xlabel("updates")
+            axes.set_ylabel(unit_label(unit))
+            if unit == "success":
+                axes.set_ylim(-3, 103)
+            axes.grid(axis="y", color=LIGHT["line"], linewidth=0.6)
+            put_legend(figure, narrow=narrow)
+        return figure
+
     first = next(iter(lines.values()))[0].outcomes
     caption = (
         f"{setting}: {unit_label(unit)} along training. Fresh seeds ({first.shape[0]}), the first {first.shape[1]} "
         "evaluation starts, 95 % intervals over seeds and starts. A ring marks the snapshot that tuning chose."
     )
     described = " ".join(_describe(method, line, unit) for method, line in lines.items())
-    return PageFigure(f"training-length-{setting}", figure, caption, described)
+    return draw_twice(f"training-length-{setting}", draw, caption, described)
 
 
 def _draw_line(axes: Axes, method: str, line: Sequence[Estimate], chosen: int | None, colour: str, marker: str) -> None:
