@@ -296,6 +296,5 @@ def calibrate_on_rollouts(
         )
     source: dict[str, Any] = {"task": task.name, "starts": "validation", "options": dict(options)}
     source |= {"played": episodes, "succeeded": count} | ({} if min_return is None else {"min_return": min_return})
-    steps = rollouts.steps.take(np.flatnonzero(good).tolist())
-    on_episodes(steps)
+    on_episodes(steps := rollouts.steps.take(np.flatnonzero(good).tolist()))
     return calibrate(policy, steps, alpha, member=member, rule=rule, training=training, source=source)
