@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import torch
 
 from conftest import Command, assert_error
 from diffclone.cli.jobs import describe_jobs
+from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings
+from diffclone.evaluation import evaluate
 from diffclone.experiments.execute import Workspace
 from diffclone.experiments.executors.choose import parse_needs
 from diffclone.experiments.executors.dispatch import Dispatcher, Work
@@ -30,11 +33,20 @@ from diffclone.experiments.executors.interface import (
 )
 from diffclone.experiments.executors.local import LocalExecutor
 from diffclone.experiments.plan import plan
+from diffclone.experiments.playing_jobs import ExpertTries, evaluate_with, run_tries
 from diffclone.experiments.record_keys import content_key
 from diffclone.experiments.run_jobs import run_jobs
 from diffclone.experiments.shards import Shard, parse_shard
 from diffclone.experiments.specification import DataChanges, Experiment, RunOptions, TableCell, Variant
+from diffclone.experiments.study.on_engine import run_study_with
+from diffclone.experiments.study.plan import StudyOptions
+from diffclone.experiments.study.run import run_study
+from diffclone.fit import FitOptions, fit_with_options
+from diffclone.methods import DiffusionPolicy
+from diffclone.model import Training
 from diffclone.records import Record
+from diffclone.tasks import TASKS
+from diffclone.tasks.experts import collect
 from example_experiments import BC
 from executor_jobs import add, die, fail, unpicklable, wait_for_stop
 
@@ -236,3 +248,47 @@ def test_ray_that_is_not_installed_is_one_line(
     monkeypatch.setattr(importlib.util, "find_spec", {}.get)
     result = diffclone("reproduce", "gradient-field", "--quick", "--on", "ray", "--out", tmp_path / "out")
     assert_error(result, r"--on ray needs the package ray\. Try: pip install")
+
+
+@pytest.mark.slow
+def test_a_study_has_the_same_records(tmp_path: Path) -> None:
+    options = StudyOptions(("tuning",), ("spiral-1",), ("bc",), quick=True)
+    found: list[list[str]] = []
+    for name, executor in {"alone": None, "engine": Unreliable({0: 1})}.items():
+        workspace = Workspace(tmp_path / name, "cpu", None)
+        callbacks = Callbacks(partial(save, workspace.records_file))
+        if executor is None:
+            assert run_study(options, workspace, callbacks) == {}
+        else:
+            assert run_study_with(executor, options, workspace, callbacks, Needs()) == {}
+            assert executor.begun == 3, "one stage of tuning, done again, then the chosen configuration"
+        found.append(sorted(map(content_key, workspace.read_records())))
+        assert list((workspace.folder / "runs").iterdir()) == []
+    assert found[0] == found[1]
+    assert len(found[0]) == 4
+
+
+def save(path: Path, record: Record) -> None:
+    record.append_to(path)
+
+
+def test_episodes_of_members_and_experts() -> None:
+    x = np.random.default_rng(0).uniform(-1, 1, (40, 6)).astype(np.float32)
+    demos = Demonstrations.from_arrays(x, x[:, :2], episode_ends=[40])
+    method = DiffusionPolicy(training=Training(updates=2), width=8, sampler="ddim", calls=2)
+    policy = fit_with_options(method, demos, FitOptions(seeds=range(3), device="cpu")).policy
+    nothing = Callbacks([].append)
+    parts = evaluate_with(Unreliable({}), policy, "spiral", nothing, Needs(), episodes=2)
+    whole = evaluate(policy, "spiral", episodes=2)
+    assert parts.success.tolist() == whole.success.tolist()
+    assert parts.length.tolist() == whole.length.tolist()
+    # A product of one member's matrices is rounded differently than one of several members'.
+    np.testing.assert_allclose(parts.returns, whole.returns, rtol=1e-4)
+
+    task = TASKS["spiral"]
+    tries = run_tries(Unreliable({}), ExpertTries("spiral", {}, 3, 0.01), 7, nothing, Needs())
+    expert = task.expert()
+    env = task.make(1, **expert.env_options)
+    alone, engine = (collect(env, expert, 7, seed=3, disturbance=0.01, tries=given) for given in (None, tries))
+    assert alone.fingerprint == engine.fingerprint
+    assert alone.meta == engine.meta

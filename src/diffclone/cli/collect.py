@@ -5,6 +5,10 @@ from pathlib import Path
 
 from diffclone.cli.arguments import TaskName, expert_options
 from diffclone.cli.console import bars, print_json, print_message
+from diffclone.cli.jobs import announce_jobs
+from diffclone.experiments.executors.choose import LOCAL, open_executor, parse_needs
+from diffclone.experiments.executors.interface import Callbacks
+from diffclone.experiments.playing_jobs import ExpertTries, run_tries
 from diffclone.files import refuse_existing
 from diffclone.records import versions
 from diffclone.tasks import TASKS
@@ -28,6 +32,12 @@ class Collect:
     """Standard deviation of noise on the executed actions, which the recorded ones do not have."""
     weights: Path | None = None
     """Weights of another expert (.safetensors), if the task's expert is a network."""
+    workers: int = 1
+    """Processes that run episodes in parallel."""
+    on: str = LOCAL
+    """Where episodes run: local (--workers), ray or ray://HOST:10001."""
+    needs: str = ""
+    """What a job of five episodes occupies on a Ray cluster, e.g. cpus=2."""
     json: bool = False
     """Print the result as JSON."""
 
@@ -43,7 +53,10 @@ class Collect:
         command += f" --weights {self.weights}" if self.weights else ""
         meta = {"task": task.name, "expert": type(expert).__name__, "versions": versions(), "command": command}
         env = task.make(1, **expert.env_options)
-        with bars() as show:
+        with open_executor(self.on, self.workers) as executor, bars() as show:
+            own = ExpertTries(task.name, expert_options(self.options, self.weights), self.seed, self.disturbance)
+            needs, nothing = parse_needs(self.needs, "cpu"), Callbacks(lambda record: None, on_jobs=announce_jobs())
+            tries = None if executor is None else run_tries(executor, own, episodes, nothing, needs)
             demos = collect(
                 env,
                 expert,
@@ -51,6 +64,7 @@ class Collect:
                 seed=self.seed,
                 disturbance=self.disturbance,
                 meta=meta,
+                tries=tries,
                 progress=lambda done, total: show.update(f"collecting {task.name}", done, total),
             )
         env.close()

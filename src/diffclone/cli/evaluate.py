@@ -2,17 +2,21 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from diffclone.cli.arguments import Device, choose_members, parse_values
 from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.cli.hints import next_command
+from diffclone.cli.jobs import announce_jobs
 from diffclone.cli.sources import Place, choose_place, find_place, find_policy, named_place
 from diffclone.deploy.pretrained import pretrained, pretrained_names
 from diffclone.errors import InvalidSettings
 from diffclone.evaluation import Protocol, Scores, Starts, evaluate
+from diffclone.experiments.executors.choose import LOCAL, open_executor, parse_needs
+from diffclone.experiments.executors.interface import Callbacks
+from diffclone.experiments.playing_jobs import evaluate_with
 from diffclone.fit import choose_device
 from diffclone.policy import Policy
 from diffclone.reports.numbers import format_score, format_score_interval
@@ -49,6 +53,12 @@ class Evaluate:
     acting: tuple[str, ...] = ()
     """Settings of how the method acts, if they differ from training, e.g. sampler=ddim calls=10."""
     device: Device = "auto"
+    workers: int = 1
+    """Processes that run members in parallel. Their actions can differ from those of one process in the last bit."""
+    on: str = LOCAL
+    """Where members run: local (--workers), ray or ray://HOST:10001."""
+    needs: str = ""
+    """What a job occupies on a Ray cluster, e.g. cpus=2,gpus=0.5."""
     json: bool = False
     """Print JSON instead of a table."""
 
@@ -89,15 +99,23 @@ class Evaluate:
 
     def run_episodes(self, policy: Policy, place: Place) -> Scores:
         """Run all episodes."""
-        with bars() as show:
+        options = {**place.options, **parse_options(self.options)}
+        settings: dict[str, Any] = {
+            "episodes": self.episodes,
+            "protocol": self.protocol,
+            "starts": self.starts,
+            **options,
+        }
+        with open_executor(self.on, self.workers) as executor, bars() as show:
+            if executor is not None:
+                callbacks = Callbacks(lambda record: None, on_jobs=announce_jobs())
+                needs = parse_needs(self.needs, policy.device.type)
+                return evaluate_with(executor, policy, place.name, callbacks, needs, **settings)
             return evaluate(
                 policy,
                 place.name,
-                episodes=self.episodes,
-                protocol=self.protocol,
-                starts=self.starts,
                 progress=lambda done, total: show.update(f"running {place.name}", done, total),
-                **{**place.options, **parse_options(self.options)},
+                **settings,
             )
 
 

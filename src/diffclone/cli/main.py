@@ -39,6 +39,7 @@ COMMANDS: Registry[str] = Registry(
         "serve": "Serve a policy's actions over HTTP.",
         "expert": "Score a task's expert.",
         "reproduce": "Run experiments of the paper and compare them with its printed numbers.",
+        "merge": "Join files of Records, such as those of shards, into one.",
         "report": "Write the results of the experiments as one page.",
         "version": "Print versions, the device and the extras that are installed.",
     },

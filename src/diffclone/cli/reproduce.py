@@ -90,12 +90,21 @@ class Reproduce:
         workspace.check()
         if self.workers < 1:
             raise InvalidSettings(f"at least one worker is needed; {self.workers} were requested.")
-        parse_needs(self.needs, device)
+        needs = parse_needs(self.needs, device)
         alone = CLAIMS not in self.names
         if studies and (alone or not self.plan):
             if self.shard:
                 studies = replace(studies, settings=tuple(shard.take(studies.settings)))
-            run_studies(studies, workspace, self.workers, plan=self.plan, json=self.json, show_results=alone)
+            run_studies(
+                studies,
+                workspace,
+                self.workers,
+                plan=self.plan,
+                json=self.json,
+                show_results=alone,
+                on=self.on,
+                needs=needs,
+            )
         if not stages:
             return
         if self.plan:

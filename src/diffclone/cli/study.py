@@ -6,10 +6,13 @@ from typing import Any
 
 from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.cli.interrupt import between_updates
+from diffclone.cli.jobs import announce_jobs
 from diffclone.errors import InvalidSettings
 from diffclone.experiments.execute import Workspace
-from diffclone.experiments.executors.interface import Callbacks
+from diffclone.experiments.executors.choose import LOCAL, open_executor
+from diffclone.experiments.executors.interface import Callbacks, Needs
 from diffclone.experiments.study.candidates import DEFAULT_METHODS, TUNED_METHODS
+from diffclone.experiments.study.on_engine import run_study_with
 from diffclone.experiments.study.plan import SETTINGS, STUDIES, Stage, Study, StudyOptions, plan_study
 from diffclone.experiments.study.results import (
     Estimate,
@@ -45,7 +48,15 @@ def study_options(
 
 
 def run_studies(
-    options: StudyOptions, workspace: Workspace, workers: int, *, plan: bool, json: bool, show_results: bool = True
+    options: StudyOptions,
+    workspace: Workspace,
+    workers: int,
+    *,
+    plan: bool,
+    json: bool,
+    show_results: bool = True,
+    on: str = LOCAL,
+    needs: Needs | None = None,
 ) -> None:
     """Run studies and print their results, or print their plan."""
     if plan:
@@ -56,7 +67,13 @@ def run_studies(
         record.append_to(workspace.records_file)
 
     with bars() as show, between_updates() as stop:
-        failures = run_study(options, workspace, Callbacks(save, show.training, show.update, stop), workers)
+        callbacks = Callbacks(save, show.training, show.update, stop, announce_jobs())
+        if on == LOCAL:
+            failures = run_study(options, workspace, callbacks, workers)
+        else:
+            with open_executor(on, workers) as executor:
+                assert executor is not None
+                failures = run_study_with(executor, options, workspace, callbacks, needs or Needs())
     for name, reason in failures.items():
         print_message(f"{name} failed: {reason}. Run the same command to try it again.")
     if show_results:

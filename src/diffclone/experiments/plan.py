@@ -17,6 +17,7 @@ from diffclone.experiments.record_index import (
     identify_data,
     identify_measurement,
 )
+from diffclone.experiments.record_keys import TIMED
 from diffclone.experiments.specification import Experiment, Measurement, RunOptions, Variant
 from diffclone.methods import METHODS
 from diffclone.model import Method
@@ -25,8 +26,6 @@ from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
 
 LABEL_LENGTH = 32
-TIMED = ("inference",)
-"""Kinds of measurement that measure time, and must not run in parallel with other jobs."""
 UPDATES_PER_SECOND = {"cpu": 60.0, "gpu": 1500.0}
 """The default for a stack without Records: about the rate of the brief presets with five seeds."""
 STEPS_PER_SECOND = {"cpu": 2_000.0, "gpu": 10_000.0}

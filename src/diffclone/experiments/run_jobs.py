@@ -7,6 +7,7 @@ writes Records. If a worker is lost, its group is submitted again without the re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidFile
@@ -115,13 +116,13 @@ def run_group(
     DEMONSTRATIONS[task, options.files.get(task)] = demos
     for job in jobs:
         callbacks.check_stop()
-        wait_for_lock(workspace, job)
+        wait_for_lock(workspace.folder / "runs" / job.name)
         run_job(job, callbacks, options, workspace)
 
 
-def wait_for_lock(workspace: Workspace, job: Job) -> None:
-    """Wait while a worker that was given up, on a node that was lost, still trains in the job's folder."""
-    folder, end = workspace.folder / "runs" / job.name, time.monotonic() + LOCK_SECONDS
+def wait_for_lock(folder: Path) -> None:
+    """Wait while a worker that was given up, on a node that was lost, still trains in the folder of a run."""
+    end = time.monotonic() + LOCK_SECONDS
     while folder.exists() and time.monotonic() < end:
         try:
             with lock_folder(folder):

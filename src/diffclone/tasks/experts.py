@@ -9,7 +9,7 @@ A network expert was trained by reinforcement learning (`python -m scripts.train
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -122,6 +122,7 @@ def collect(
     disturbance: float = 0.0,
     meta: dict[str, Any] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    tries: Iterator[Episode | None] | None = None,
 ) -> "diffclone.data.demonstrations.Demonstrations":
     """Run the expert until it has accepted `episodes` episodes, and return those.
 
@@ -134,6 +135,7 @@ def collect(
             so the demonstrations show how the expert returns from states that it would not reach (as in DART).
         meta: what the file says about itself.
         progress: called with the number of accepted episodes and the total.
+        tries: results of `try_episode` for 0, 1, …, if they are not made here.
     """
     from diffclone.data import Demonstrations
 
@@ -149,12 +151,9 @@ def collect(
                 f"the expert accepted {len(accepted)} of {tried} episodes; {episodes} were requested. "
                 "Its options make the task too hard for it."
             )
-        rng = np.random.default_rng([START_SEEDS["demonstrations"], seed, tried])
+        episode = try_episode(env, expert, tried, seed, disturbance) if tries is None else next(tries)
         tried += 1
-        episode = run_episode(
-            env, expert, rng, expert.horizon, disturb=gaussian_disturbance(disturbance, [seed, tried])
-        )
-        if expert.accept_episode(len(episode.act), success=episode.success):
+        if episode is not None:
             accepted.append((_to_parts(expert, episode.obs), episode.act))
             progress(len(accepted), episodes)
     bounds = [env.act_low.tolist(), env.act_high.tolist()]
@@ -174,6 +173,14 @@ def _to_parts(expert: Expert, obs: list[Doubles]) -> dict[str, npt.NDArray[Any]]
     rows, pixels = np.array(obs, dtype=np.float32), math.prod(expert.image)
     image = rows[:, :pixels].astype(np.uint8).reshape(-1, *expert.image)
     return {"image": image, "state": rows[:, pixels:]}
+
+
+def try_episode(env: BatchEnv, expert: Expert, tried: int, seed: int, disturbance: float) -> Episode | None:
+    """Return the expert's episode number `tried`, from 0 on; None if the expert does not accept it."""
+    rng = np.random.default_rng([START_SEEDS["demonstrations"], seed, tried])
+    disturb = gaussian_disturbance(disturbance, [seed, tried + 1])
+    episode = run_episode(env, expert, rng, expert.horizon, disturb=disturb)
+    return episode if expert.accept_episode(len(episode.act), success=episode.success) else None
 
 
 def gaussian_disturbance(level: float, seed: list[int]) -> Callable[[Doubles], Doubles]:

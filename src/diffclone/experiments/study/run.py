@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -21,13 +21,12 @@ from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
-
 from diffclone.data import Demonstrations
 from diffclone.evaluation import Scores, evaluate
 from diffclone.experiments.execute import Workspace, describe_error, raise_os_error
 from diffclone.experiments.executors.interface import Callbacks
 from diffclone.experiments.executors.local import core_share, limit_threads
+from diffclone.experiments.playing_jobs import join_scores
 from diffclone.experiments.study.plan import Stage, StudyOptions, plan_study
 from diffclone.experiments.task_settings import TASK_SETTINGS
 from diffclone.fit import FitOptions
@@ -97,6 +96,8 @@ class StudyRunner:
     """What the metrics of all snapshots of a setting share."""
     failures: dict[str, str] = field(default_factory=dict[str, str])
     """Why stages failed, by their folders. They are not tried again by this process."""
+    data: tuple[Demonstrations, Demonstrations | None] | None = None
+    """The demonstrations of the stage and those held out, if they were read elsewhere."""
 
     def run(self) -> None:
         """Run everything that is missing. A choice is made as soon as its tuning is complete."""
@@ -117,7 +118,7 @@ class StudyRunner:
         """Train a stack, and start the evaluation of its snapshots."""
         try:
             run, begun = Run(self.workspace.folder / "runs" / stage.folder), time.monotonic()
-            demos, held_out = stage.demonstrations(self.options.files)
+            demos, held_out = self.data or stage.demonstrations(self.options.files)
             run = self.train(stage, run, demos)
             shutil.rmtree(run.folder / "checkpoints", ignore_errors=True)
             extra = {"training_seconds": round(time.monotonic() - begun, 1), "precision": self.workspace.precision}
@@ -201,17 +202,6 @@ class StudyRunner:
         left = [s.folder for s in plan_study(self.options, self.workspace.read_records())]
         if stage.folder not in left:
             shutil.rmtree(self.workspace.folder / "runs" / stage.folder, ignore_errors=True)
-
-
-def join_scores(parts: Sequence[Scores]) -> Scores:
-    """Return the scores of all members from those of some members each."""
-    return replace(
-        parts[0],
-        success=np.concatenate([part.success for part in parts]),
-        length=np.concatenate([part.length for part in parts]),
-        returns=np.concatenate([part.returns for part in parts]),
-        seconds=sum(part.seconds for part in parts),
-    )
 
 
 def make_record(job: SnapshotJob, scores: Scores) -> Record:
