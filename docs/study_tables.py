@@ -10,8 +10,15 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from diffclone.experiments.study.candidates import CONTROLS, DEFAULT_METHODS, SNAPSHOTS, TUNED_METHODS, UNTUNED
-from diffclone.experiments.study.plan import CONTROL_SETTINGS, SETTINGS
+from diffclone.experiments.study.candidates import (
+    CONTROLS,
+    DEFAULT_METHODS,
+    DISTURBED,
+    SNAPSHOTS,
+    TUNED_METHODS,
+    UNTUNED,
+)
+from diffclone.experiments.study.plan import CONTROL_SETTINGS, DISTURBED_SETTINGS, SETTINGS
 from diffclone.experiments.study.results import (
     Difference,
     Estimate,
@@ -164,6 +171,7 @@ def missing_table() -> str:
         *(("controls", name) for name in CONTROLS),
     ]:
         wanted = CONTROL_SETTINGS if study == "controls" else SETTINGS
+        wanted = DISTURBED_SETTINGS if name == DISTURBED else wanted
         done = finished_stages(study, name)
         missing = [setting for setting in wanted if setting not in done]
         similar = SIMILAR.get(name.split(",")[0].split(" without")[0] if study == "controls" else name, "")

@@ -11,7 +11,7 @@ from torch import Tensor
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training, fit
 from diffclone.fit import FitOptions, fit_with_options
 from diffclone.guides import EnergyGuide, GANGuide, VAEGuide
-from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
+from diffclone.methods import BCGMM, IBC, MIP, DiffusionPolicy, FlowMatching, IBCLangevin
 from diffclone.model import Method
 from diffclone.nn.energy import Langevin
 from diffclone.training import Progress, learner
@@ -35,6 +35,15 @@ METHODS: dict[str, Method[Any]] = {
     "ibc": IBC(training=SHORT, network=dataclasses.replace(IBC().network, width=32)),
     "ibc-langevin": IBCLangevin(training=SHORT, width=32, blocks=1, training_walk=Langevin(steps=3)),
     "diffusion-policy": DiffusionPolicy(training=SHORT, width=32),
+    "flow-matching": FlowMatching(training=SHORT, width=32),
+    "shortcut": FlowMatching(training=SHORT, width=32, shortcut=0.25, calls=1),
+    "mip": MIP(training=SHORT, network=NETWORK),
+    "bc-gmm": BCGMM(training=SHORT, network=NETWORK),
+    "dropout and smoothness": BC(
+        training=SHORT, network=dataclasses.replace(NETWORK, dropout=0.1), smoothness=0.5, state_noise=0.1
+    ),
+    "bc, chunks": BC(training=SHORT, network=NETWORK, horizon=4, execute=2, history=2),
+    "dbc, chunks": DBC(training=SHORT, network=NETWORK, guide=GUIDE, gate="none", horizon=4, history=2),
     "average": BC(training=dataclasses.replace(SHORT, ema=0.9), network=NETWORK),
 }
 
@@ -77,6 +86,26 @@ def test_a_gpu_trains_the_same_weights_as_a_cpu(
     here, there = trained(method, "cpu", seeds), trained(method, "cuda", seeds)
     moved = (here - trained(dataclasses.replace(method, training=hardly), "cpu", seeds)).norm()
     assert (here - there).norm() < 0.02 * moved
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+def test_members_with_their_own_values_train_the_same_weights(
+    compiled: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(learner, "COMPILE_UPDATES", 0 if compiled else 10**9)
+    vary = {"training.lr": (1e-3, 3e-4), "state_noise": (0.0, 0.1), "training.weight_decay": (0.0, 0.1)}
+    here, there = (
+        torch.cat(
+            [p.detach().flatten(1) for p in fit(METHODS["bc"], DEMOS, vary=vary, device=device).net.parameters()], 1
+        )
+        for device in ("cpu", "cuda")
+    )
+    moved = here - trained(
+        dataclasses.replace(METHODS["bc"], training=dataclasses.replace(SHORT, updates=1)), "cpu", (0,)
+    )
+    assert len(here) == 8
+    assert ((here - there.cpu()).norm(dim=1) < 0.02 * moved.norm(dim=1)).all()
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])

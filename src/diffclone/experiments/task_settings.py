@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 from diffclone.errors import InvalidSettings
 from diffclone.registry import Registry
 from diffclone.tasks import BUNDLED, EXTERNAL, TASKS, Task
-from diffclone.tasks.experts import Expert
+from diffclone.tasks.experts import Expert, collect
 
 if TYPE_CHECKING:
     import diffclone.data.demonstrations
@@ -78,6 +78,17 @@ class TaskSetting:
                 f"{demos.num_episodes}."
             )
         return demos.take(range(self.episodes))
+
+    def collect_demonstrations(
+        self, episodes: int, disturbance: float
+    ) -> "diffclone.data.demonstrations.Demonstrations":
+        """Return episodes of the setting's expert with noise on the executed actions, the same at each call."""
+        expert = self.make_expert()
+        env = TASKS[self.task].make(1, **expert.env_options)
+        try:
+            return collect(env, expert, episodes, disturbance=disturbance)
+        finally:
+            env.close()
 
     def make_task_options(self) -> dict[str, Any]:
         """Return the options of the environment, checked; pass them to `evaluate`."""

@@ -110,17 +110,32 @@ UNTUNED: dict[str, TunedMethod] = {
 }
 """The `brief` presets with this schedule (lr 1e-3, the paper's λ, κ = 0), for success along training."""
 
-CONTROLS: dict[str, tuple[str, dict[str, Any]]] = {
-    "BC without EMA": ("bc", {"training.ema": None}),
-    "BC, noise on states": ("bc", {"state_noise": 0.1}),
-    "BC, weight decay": ("bc", {"training.weight_decay": 0.1}),
-    "BC, dropout": ("bc", {"network.dropout": 0.1}),
-    "BC, smoothness alone": ("bc", {"smoothness": 1.0}),
-    "DBC, untrained guide": ("dbc-paper", {"guide.training.updates": 1, "guide.training.lr": 1e-12}),
-    "DBC, shuffled pairs": ("dbc-paper", {"guide.shuffle_pairs": True}),
+
+@final
+@dataclass(frozen=True)
+class Control:
+    """A row beside DBC that shows what the guide contributes."""
+
+    method: str
+    """The untuned method that it starts from."""
+    fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Fields that differ."""
+    disturbance: float = 0.0
+    """Noise on the executed actions of the expert; its demonstrations are collected again."""
+
+
+DISTURBED = "BC, disturbed expert"
+CONTROLS: dict[str, Control] = {
+    "BC without EMA": Control("bc", {"training.ema": None}),
+    "BC, noise on states": Control("bc", {"state_noise": 0.1}),
+    "BC, weight decay": Control("bc", {"training.weight_decay": 0.1}),
+    "BC, dropout": Control("bc", {"network.dropout": 0.1}),
+    "BC, smoothness alone": Control("bc", {"smoothness": 1.0}),
+    "DBC, untrained guide": Control("dbc-paper", {"guide.training.updates": 1, "guide.training.lr": 1e-12}),
+    "DBC, shuffled pairs": Control("dbc-paper", {"guide.shuffle_pairs": True}),
+    DISTURBED: Control("bc", disturbance=0.2),
 }
-"""Rows beside DBC that show what the guide contributes: the method, and the fields that differ. Controls of BC start
-from untuned BC. Controls of DBC have the tuned configuration of `DBC (paper)`, with another guide."""
+"""Controls start from the untuned methods: a tuned λ may be so small that no guide has an effect."""
 
 
 def build_method(task: str, preset: str, snapshots: Sequence[int], fields: Mapping[str, Any]) -> Method[Any]:

@@ -19,6 +19,7 @@ from diffclone.experiments.presets import PRESETS, QUICK_UPDATES, shorten_traini
 from diffclone.experiments.study.candidates import (
     CONTROLS,
     DEFAULT_METHODS,
+    DISTURBED,
     FRESH_SEEDS,
     TUNED_METHODS,
     TUNING_SEEDS,
@@ -50,6 +51,8 @@ SETTINGS = (
 )
 CONTROL_SETTINGS = ("fetch-pick-27", "fetch-pick-10", "ant-reach-20", "hand-rotate-8")
 """Settings in which the expert is well above BC."""
+DISTURBED_SETTINGS = ("ant-reach-20", "hand-rotate-8")
+"""Those whose expert tolerates a disturbance. FetchPick's script drops the block if its fingers are disturbed."""
 ROUNDS = (
     ("bc", "dbc-paper"),
     ("dbc-ours",),
@@ -106,12 +109,14 @@ class Stage:
     """The snapshot that tuning chose."""
     acts_fast: bool = True
     quick: bool = False
+    disturbance: float = 0.0
+    """Noise on the actions that the expert executes: its demonstrations are then collected again."""
 
     @property
     def folder(self) -> str:
         """A readable name, which differs for trainings that differ in anything."""
         vary = {name: list(values) for name, values in self.vary.items()}
-        identity = [to_dict(self.method), vary, list(self.seeds), list(self.snapshots), self.quick]
+        identity = [to_dict(self.method), vary, list(self.seeds), list(self.snapshots), self.quick, self.disturbance]
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True, default=str).encode()).hexdigest()[:8]
         words = "".join(letter if letter.isalnum() else " " for letter in self.name.lower()).split()
         return "-".join([self.setting.name, self.study, *words, digest])
@@ -127,6 +132,8 @@ class Stage:
     def demonstrations(self, files: Mapping[str, str]) -> tuple[Demonstrations, Demonstrations | None]:
         """Return the demonstrations to train on, and those held out from tuning."""
         demos = self.setting.load_demonstrations(dict(files) or None)
+        if self.disturbance:
+            demos = self.setting.collect_demonstrations(demos.num_episodes, self.disturbance)
         return split_episodes(demos) if self.study == "tuning" else (demos, None)
 
 
@@ -173,7 +180,7 @@ def plan_setting(
         untuned = [UNTUNED[key] for key in methods if key in UNTUNED]
         stages += [make_stage("fresh", setting, method, {}, options) for method in untuned]
     if "controls" in studies and setting.name in CONTROL_SETTINGS:
-        stages += control_stages(setting, methods, options, records)
+        stages += control_stages(setting, methods, options)
     return stages
 
 
@@ -193,21 +200,16 @@ def fresh_stage(
     return make_stage("fresh", setting, method, dict(best.configuration), options, chosen=best.snapshot)
 
 
-def control_stages(
-    setting: TaskSetting, methods: Sequence[str], options: StudyOptions, records: Sequence[Record]
-) -> list[Stage]:
-    """Return the controls of one setting. Those of DBC need its choice."""
-    stages: list[Stage] = []
-    for name, (key, fields) in CONTROLS.items():
-        if key not in methods:
-            continue
-        tuned = fresh_stage(setting, TUNED_METHODS[key], options, records) if key != "bc" else None
-        if key != "bc" and tuned is None:
-            continue
-        base = UNTUNED["bc"] if tuned is None else TUNED_METHODS[key]
-        own = {**({} if tuned is None else tuned.fields), **fields}
-        stages.append(make_stage("controls", setting, base, own, options, name=name, chosen=tuned and tuned.chosen))
-    return stages
+def control_stages(setting: TaskSetting, methods: Sequence[str], options: StudyOptions) -> list[Stage]:
+    """Return the controls of one setting."""
+    return [
+        replace(
+            make_stage("controls", setting, UNTUNED[control.method], control.fields, options, name=name),
+            disturbance=control.disturbance,
+        )
+        for name, control in CONTROLS.items()
+        if control.method in methods and (name != DISTURBED or setting.name in DISTURBED_SETTINGS)
+    ]
 
 
 def make_stage(
