@@ -83,6 +83,7 @@ def condense(box: str) -> str:
         (r"^Error parsing (settings\.)?", ""),
         (r"invalid literal for int.. with base 10: ('.*')", r"\1 is not an integer"),
         (r"could not convert string to float: ('.*')", r"\1 is not a number"),
+        (r"no type matching (\S+) could be instantiated from \[('.*?')\].*", r"\2 is not one of \1"),
     ):
         message = re.sub(pattern, plain, message)
     if others and others[0][0] == "Argument helptext:":  # followed by `--flag TYPE`
@@ -118,7 +119,8 @@ def check_flags(command: type[Any], prog: str, arguments: Sequence[str]) -> None
     for argument in arguments:
         flag = argument.partition("=")[0].replace("_", "-")
         if flag.startswith("--") and flag not in flags:
-            nearest = difflib.get_close_matches(flag, flags, n=1, cutoff=0.5)
+            ends = [known for known in sorted(flags) if known.endswith(f".{flag.removeprefix('--')}")]
+            nearest = ends[-1:] or difflib.get_close_matches(flag, flags, n=1, cutoff=0.5)
             hint = f"; did you mean {nearest[0]}?" if nearest else "."
             raise InvalidSettings(f"unknown option {flag}{hint} See {prog} --help.")
 

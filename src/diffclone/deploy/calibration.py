@@ -22,6 +22,7 @@ from diffclone.deploy.monitors.thresholds import (
     Kind,
     agree,
     calibrate_threshold,
+    conformal_rank,
     episodes_needed,
     find_unit,
     moving_average,
@@ -164,7 +165,9 @@ def calibrate(
             "on episodes that were held out."
         )
     rule = rule or Rule()
-    episodes_needed(alpha)  # refuses an alpha that is no probability before scores are fitted
+    # Unknown scores, too few episodes, and an alpha that is no probability are refused before scores are fitted.
+    rule.settings(with_training=training is not None)
+    (split_shape if rule.threshold == "band" else conformal_rank)(episodes.num_episodes, alpha)
     monitor = make_monitor(policy, member, rule.scores, training)
     calibration = find_thresholds(monitor, episodes, alpha, rule)
     calibration = replace(
