@@ -1,4 +1,6 @@
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -6,6 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+GENERATED = [ROOT / "docs/api/settings.md", ROOT / "docs/commands"]
+"""Pages that docs/site_hooks.py writes when the site is built."""
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -19,7 +23,37 @@ def test_numbers_in_the_docs_agree_with_the_records() -> None:
 def test_linked_files_exist(page: Path) -> None:
     prose = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", prose):
-        assert (page.parent / target).exists(), target
+        path = (page.parent / target).resolve()
+        assert path.exists() or path in GENERATED or path.parent in GENERATED, target
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        assert f": {page.relative_to(ROOT / 'docs').as_posix()}\n" in navigation, page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broken", ["", "[x](nowhere.md)", "[x](training.md#nowhere)", "::: diffclone.fit.nothing"])
+def test_the_site_is_built_and_a_broken_link_fails(broken: str, tmp_path: Path) -> None:
+    pytest.importorskip("mkdocstrings")
+    for name in ("docs", "src", "mkdocs.yml", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "scripts"):
+        (tmp_path / name).symlink_to(ROOT / name) if name != "docs" else shutil.copytree(ROOT / name, tmp_path / name)
+    for name in ("benchmarks", "examples"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    with (tmp_path / "docs/faq.md").open("a", encoding="utf-8") as file:
+        file.write(f"\n{broken}\n")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == (not broken), done.stdout + done.stderr
+    if not broken:
+        index = json.loads((tmp_path / "site/search/search_index.json").read_text(encoding="utf-8"))
+        found = {entry["location"] for entry in index["docs"]}
+        assert {"api/settings/", "commands/train/", "tutorials/first-policy/", "changelog/"} <= found
+        assert not any(location.startswith("source/") for location in found)
+        links = [re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?:[^"]+)', page.read_text(encoding="utf-8"))
+                 for page in (tmp_path / "site").rglob("*.html")]  # fmt: skip
+        assert not any(links)  # nothing is loaded from the network
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)

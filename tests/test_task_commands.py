@@ -17,11 +17,12 @@ from diffclone.cli.main import main
 from diffclone.errors import CannotRender, InvalidSettings
 from diffclone.records import Record
 from diffclone.tasks import TASKS
+from diffclone.tasks.beside import BAR, LAST, join_episodes
 from diffclone.tasks.car_racing import CarRacingBatch
 from diffclone.tasks.experts import Episode, gaussian_disturbance, run_episode
 from diffclone.tasks.maze import MazeBatch
 from diffclone.tasks.options import parse_options
-from diffclone.tasks.rendering import render_episode, write_frames
+from diffclone.tasks.rendering import RenderedEpisode, render_episode, write_frames
 from diffclone.tasks.spiral import SpiralBatch
 
 TINY = ("--method", "bc", "--seeds", "2", "--training.updates", "8", "--network.width", "8", "--device", "cpu")
@@ -263,6 +264,31 @@ def test_render_a_video_of_a_policy(diffclone: Command, trained: Path, tmp_path:
 
 
 @pytest.mark.usefixtures("rendered")
+def test_render_two_policies_side_by_side(diffclone: Command, trained: Path, tmp_path: Path) -> None:
+    path = tmp_path / "both.webp"
+    brief = ("--starts", "1", "--every", "8", "--width", "98", "--start", "3")
+    result = diffclone("render", trained, "--beside", trained, *brief, "--out", path)
+    assert result.code == 0, result.err
+    assert re.search(r"solved [01] of 1, .* solved [01] of 1\n", result.err)
+    frames = imageio.imread(path)
+    assert frames.shape[1:] == (66, 98, 3)  # a line of text above two images of 32 × 48, and a gap
+
+
+def test_joined_episodes_wait_for_the_longest_and_say_how_they_ended() -> None:
+    black, grey = (np.full((32, 200, 3), shade, np.uint8) for shade in (0, 90))
+    short, long = RenderedEpisode([black, grey], 1.0, True), RenderedEpisode([black] * 5, 0.0, False)
+    frames = join_episodes(["A", "B"], [short, long], with_outcome=True)
+    assert len(frames) == 5 + LAST
+    assert all((frame[BAR:, :200] == 90).all() for frame in frames[1:])  # the last image stays
+    left = [frame[:BAR, :200] for frame in frames]
+    assert not np.array_equal(left[1], left[2])  # "A", then "A: solved"
+    assert np.array_equal(left[2], left[-1])
+    assert not np.array_equal(frames[4][:BAR, 204:], frames[5][:BAR, 204:])
+    plain = join_episodes(["A", "B"], [short, long], with_outcome=False)
+    assert np.array_equal(plain[0][:BAR], plain[-1][:BAR])
+
+
+@pytest.mark.usefixtures("rendered")
 def test_render_the_first_steps_of_a_pretrained_policy(diffclone: Command, tmp_path: Path) -> None:
     path = tmp_path / "first.gif"
     result = diffclone("render", "spiral", "--policy", "pretrained", "--steps", "4", "--out", path)
@@ -276,13 +302,15 @@ def test_render_the_first_steps_of_a_pretrained_policy(diffclone: Command, tmp_p
     ("arguments", "message"),
     [
         (("spiral", "--out", "there.gif"), r"there\.gif exists already and is not overwritten"),
-        (("spiral", "--out", "video.avi"), r"images are written as \.mp4, \.gif or \.png; video\.avi ends in \.avi"),
+        (("spiral", "--out", "video.avi"), r"images are written as \.mp4, \.gif, \.webp or \.png; .* ends in \.avi"),
         (("spiral", "--out", "video"), "video ends in nothing"),
         (("spirall", "--out", "video.gif"), "unknown task 'spirall'; did you mean 'spiral'"),
         (("spiral", "--out", "video.gif", "--options", "colour=1"), "the task 'spiral' has no option 'colour'"),
         (("spiral", "--out", "video.gif", "--policy", "none"), "none is not a run"),
         (("spiral", "--out", "video.gif", "--start", "-1"), "--start must be at least 0; it is -1"),
         (("spiral", "--out", "video.gif", "--steps", "0"), "--steps must be at least 1; it is 0"),
+        (("spiral", "--out", "video.gif", "--every", "0"), "--every must be at least 1; it is 0"),
+        (("spiral", "--out", "video.gif", "--beside", "x"), "--beside shows two policies .* name the folder of a run"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -1,8 +1,9 @@
 """The `render` command."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -14,20 +15,29 @@ from diffclone.errors import InvalidSettings
 from diffclone.evaluation import find_task
 from diffclone.files import refuse_existing
 from diffclone.policy import Policy
-from diffclone.tasks import TASKS
+from diffclone.tasks import TASKS, Task
+from diffclone.tasks.batch import Image
+from diffclone.tasks.beside import join_episodes, resize
 from diffclone.tasks.options import parse_options
-from diffclone.tasks.rendering import check_suffix, render_episode, render_long_episode, write_frames
+from diffclone.tasks.rendering import (
+    FRAMES_PER_SECOND,
+    check_suffix,
+    render_episode,
+    render_long_episode,
+    write_frames,
+)
 
 EXPERT, PRETRAINED = "expert", "pretrained"
 
 
 @dataclass(frozen=True)
 class Render:
-    """Record an episode of a policy or of the expert: a video (.mp4, .gif), or a strip of images (.png).
+    """Record an episode of a policy or of the expert: a video (.mp4, .gif, .webp), or a strip of images (.png).
 
     diffclone render maze --out maze.gif                                 the expert of a task
     diffclone render runs/maze --out maze.gif                            the policy of a run
     diffclone render runs/mine --env Pendulum-v1 --out pendulum.gif      in a Gymnasium environment
+    diffclone render runs/bc --beside runs/dbc --out both.webp           two policies from the same start
     """
 
     out: Path
@@ -36,6 +46,8 @@ class Render:
     """Name of a task or a task setting, for its expert or for --policy; or the folder of a run or a policy."""
     policy: str | None = None
     """Folder of a run or a policy, `pretrained` for the bundled policy of the task, or `expert`."""
+    beside: Path | None = None
+    """Folder of a second run or policy, which is shown beside the first, from the same start."""
     task: str | None = None
     """Task or task setting; by default the one that the run was trained for."""
     env: str | None = None
@@ -46,6 +58,12 @@ class Render:
     """Index of the evaluation start; by default the first from which an episode is not over at once."""
     steps: int | None = None
     """Show only this many steps. The episode is run to its end."""
+    every: int = 1
+    """Show every n-th step, for a smaller file."""
+    width: int | None = None
+    """Width of the picture in pixels; by default that of the environment, twice with --beside."""
+    starts: int = 1
+    """With --beside: show this many starts, one after the other."""
     options: tuple[str, ...] = ()
     """Options of the environment, e.g. start_noise=2."""
 
@@ -53,15 +71,22 @@ class Render:
         """Run the episode and write the frames."""
         check_suffix(self.out)
         refuse_existing(self.out)
-        if self.steps is not None and self.steps < 1:
-            raise InvalidSettings(f"--steps must be at least 1; it is {self.steps}.")
-        if self.start is not None and self.start < 0:
-            raise InvalidSettings(f"--start must be at least 0; it is {self.start}.")
+        for flag, value, least in (
+            ("steps", self.steps, 1),
+            ("start", self.start, 0),
+            ("every", self.every, 1),
+            ("width", self.width, 16),
+        ):
+            if value is not None and value < least:
+                raise InvalidSettings(f"--{flag} must be at least {least}; it is {value}.")
         place, policy, source = self.find()
         image = {} if place.name in TASKS else {"render_mode": "rgb_array"}
         options = {**image, **place.options, **parse_options(self.options)}
         task = find_task(place.name, options)
         options = task.check_options(options)
+        if self.beside is not None:
+            self.render_both(task, policy, self.beside, options)
+            return
         session = None if policy is None else policy[self.member].session
         if self.start is None:
             start, episode = render_long_episode(task, session, **options)
@@ -69,12 +94,37 @@ class Render:
         else:
             episode = render_episode(task, None if session is None else session(), start=self.start, **options)
             where = ""
-        write_frames(self.out, episode.frames[: None if self.steps is None else self.steps + 1])
+        self.write(episode.frames[: None if self.steps is None else self.steps + 1])
         solved = f", {'solved' if episode.success else 'not solved'}" if task.metric == "success" else ""
         about = f"{len(episode.frames) - 1} steps{where}, return {episode.returns:.1f}{solved}"
         print_message(f"wrote {self.out}: {about}")
         if policy is not None and source is not None and source.run is not None:
             print_message(next_after_rendering(source.run, policy, place))
+
+    def render_both(self, task: Task, policy: Policy | None, other: Path, options: dict[str, Any]) -> None:
+        """Write episodes of two policies side by side."""
+        if policy is None or self.starts < 1:
+            raise InvalidSettings(
+                "--beside shows two policies from at least one start; name the folder of a run first."
+            )
+        policies = [policy[self.member], find_policy(other).load()[self.member]]
+        names = [type(policy.method).__name__ for policy in policies]
+        names = [str(self.policy or self.subject), str(other)] if names[0] == names[1] else names
+        solved, frames, first = [0, 0], list[Image](), self.start or 0
+        for start in range(first, first + self.starts):
+            both = [render_episode(task, policy.session(), start=start, **options) for policy in policies]
+            solved = [count + episode.success for count, episode in zip(solved, both, strict=True)]
+            frames += join_episodes(names, both, with_outcome=task.metric == "success")
+        self.write(frames[: None if self.steps is None else self.steps + 1])
+        counts = ", ".join(f"{name} solved {count} of {self.starts}" for name, count in zip(names, solved, strict=True))
+        print_message(f"wrote {self.out}: {counts if task.metric == 'success' else ' and '.join(names)}")
+
+    def write(self, frames: Sequence[Image]) -> None:
+        """Write some of the frames, so that the video has the speed of all."""
+        chosen = frames[:: self.every]
+        if self.width is not None:
+            chosen = [resize(frame, self.width) for frame in chosen]
+        write_frames(self.out, chosen, FRAMES_PER_SECOND / self.every)
 
     def find(self) -> tuple[Place, Policy | None, PolicySource | None]:
         """Return where to act, the policy (None for the expert), and its folder if it has one."""

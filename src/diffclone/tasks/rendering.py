@@ -90,12 +90,13 @@ def render_long_episode(
 
 def check_suffix(path: Path) -> None:
     """Refuse a file name whose format cannot be written."""
-    if path.suffix not in (".mp4", ".gif", ".png"):
-        raise InvalidSettings(f"images are written as .mp4, .gif or .png; {path} ends in {path.suffix or 'nothing'}.")
+    if path.suffix not in (".mp4", ".gif", ".webp", ".png"):
+        ends = path.suffix or "nothing"
+        raise InvalidSettings(f"images are written as .mp4, .gif, .webp or .png; {path} ends in {ends}.")
 
 
-def write_frames(path: Path, frames: Sequence[Image]) -> None:
-    """Write a video (.mp4, .gif), or a strip of some frames (.png)."""
+def write_frames(path: Path, frames: Sequence[Image], fps: float = FRAMES_PER_SECOND) -> None:
+    """Write a video (.mp4, .gif, .webp), or a strip of some frames (.png)."""
     check_suffix(path)
     try:
         import imageio.v3 as imageio
@@ -107,10 +108,13 @@ def write_frames(path: Path, frames: Sequence[Image]) -> None:
         imageio.imwrite(path, np.concatenate([frames[k] for k in chosen], axis=1))
         return
     if path.suffix == ".gif":
-        imageio.imwrite(path, np.stack(frames), duration=1000 / FRAMES_PER_SECOND, loop=0)
+        imageio.imwrite(path, np.stack(frames), duration=1000 / fps, loop=0)
+        return
+    if path.suffix == ".webp":
+        imageio.imwrite(path, np.stack(frames), duration=1000 / fps, loop=0, quality=60, method=6)
         return
     try:
-        imageio.imwrite(path, np.stack(frames), fps=FRAMES_PER_SECOND, macro_block_size=8)
+        imageio.imwrite(path, np.stack(frames), fps=fps, macro_block_size=8)
     except (ImportError, ValueError, TypeError) as error:
         if "ffmpeg" not in str(error).lower() and "backend" not in str(error).lower():
             raise
