@@ -164,14 +164,13 @@ def calibrate(
             f"{len(shared)} of {episodes.num_episodes} calibration episodes are also in the training data. Calibrate "
             "on episodes that were held out."
         )
-    rule = rule or Rule()
-    # Unknown scores, too few episodes, and an alpha that is no probability are refused before scores are fitted.
-    rule.settings(with_training=training is not None)
+    (rule := rule or Rule()).settings(
+        with_training=training is not None
+    )  # mistakes are refused before anything is fitted
     (split_shape if rule.threshold == "band" else conformal_rank)(episodes.num_episodes, alpha)
     monitor = make_monitor(policy, member, rule.scores, training)
-    calibration = find_thresholds(monitor, episodes, alpha, rule)
     calibration = replace(
-        calibration,
+        find_thresholds(monitor, episodes, alpha, rule),
         member=range(len(policy))[member],
         source=source or {"demonstrations": episodes.fingerprint, "steps": episodes.num_steps},
     )
