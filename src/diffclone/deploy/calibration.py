@@ -164,9 +164,7 @@ def calibrate(
             f"{len(shared)} of {episodes.num_episodes} calibration episodes are also in the training data. Calibrate "
             "on episodes that were held out."
         )
-    (rule := rule or Rule()).settings(
-        with_training=training is not None
-    )  # mistakes are refused before anything is fitted
+    (rule := rule or Rule()).settings(with_training=training is not None)  # refuses mistakes before scores are fitted
     (split_shape if rule.threshold == "band" else conformal_rank)(episodes.num_episodes, alpha)
     monitor = make_monitor(policy, member, rule.scores, training)
     calibration = replace(
