@@ -12,7 +12,10 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from diffclone.data import Demonstrations, Normaliser
+from diffclone.data import AnyDemonstrations, Demonstrations, Normaliser, Streamed
+from diffclone.data.formats import ReadOptions, open_blocks, read
+from diffclone.data.formats.memory import parse_bytes
+from diffclone.data.formats.options import NO_OPTIONS
 from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidSettings
 from diffclone.model import Method
 from diffclone.policy import Policy
@@ -20,6 +23,7 @@ from diffclone.settings import check_sizes, to_dict
 from diffclone.training import Precision, Progress, Stack, suggestion, train
 from diffclone.training.checkpoint import GuideCache
 from diffclone.training.display import find_style, open_bars
+from diffclone.training.feed import choose_sizes
 from diffclone.training.guide import TrainedGuide
 from diffclone.training.loop import Trained, run_reporting
 from diffclone.training.session import Session, describe_data, normalise_demonstrations, prepare_session
@@ -78,7 +82,7 @@ class Fitted:
 
 def fit(
     method: Method[Any],
-    demos: Demonstrations,
+    demos: AnyDemonstrations | str | Path,
     *,
     seeds: Sequence[int] = (0,),
     vary: Mapping[str, Sequence[float]] | None = None,
@@ -88,6 +92,7 @@ def fit(
     checkpoints: str | Path | None = None,
     cache: str | Path | None = None,
     suggest: bool = True,
+    memory: str | int | None = None,
     progress: OnProgress | bool | None = None,
 ) -> Policy:
     """Train one member per seed (and per combination of `vary`), all at once.
@@ -96,7 +101,7 @@ def fit(
 
     Args:
         method: the method to train, with its settings: `BC()`, `DBC(coefficient=10.0)`, …
-        demos: the demonstrations to learn from.
+        demos: the demonstrations to learn from, or the file or folder to read them from.
         seeds: one member per seed.
         vary: values of stackable fields, e.g. `{"coefficient": [0, 10, 30]}`; members are all combinations.
         device: "cpu", "cuda", "cuda:1", "mps", or "auto" for a CUDA GPU if there is one.
@@ -106,6 +111,8 @@ def fit(
         cache: a folder of trained guides, searched before a guide is trained.
         suggest: whether to choose the sizes and schedules that `method` leaves at their defaults
             (`diffclone.training.suggestion`); if not, the defaults of the classes are used. Values you set always stay.
+        memory: "4GB", "500MB", … or a number of bytes: the memory that this process may use. Demonstrations in a file
+            or folder that do not fit are read in blocks while training (docs/scale.md).
         progress: by default a progress bar in a terminal and in a notebook, and nothing elsewhere. False for none, True
             for lines where a bar cannot be shown, or a function, called a few hundred times with the state of training.
     """
@@ -118,6 +125,7 @@ def fit(
         checkpoints=checkpoints,
         cache=cache,
     )
+    demos = open_demonstrations(demos, memory)
     method = suggestion.suggest(method, demos) if suggest else method
     with reporter(progress=progress) as report:
         policy = fit_with_options(method, demos, options, report).policy
@@ -132,9 +140,24 @@ def fit(
     return policy
 
 
+def open_demonstrations(
+    source: AnyDemonstrations | str | Path, memory: str | int | None, options: ReadOptions = NO_OPTIONS
+) -> AnyDemonstrations:
+    """Read demonstrations, or open them for reading in blocks if they do not fit into `memory`."""
+    if isinstance(source, str | Path):
+        return read(source, options) if memory is None else open_blocks(source, options, parse_bytes(memory))
+    if memory is not None and isinstance(source, Demonstrations):
+        raise InvalidSettings(
+            "memory is for demonstrations in files; these are in memory already. Give the path instead of them."
+        )
+    return (
+        source if memory is None or isinstance(source, Demonstrations) else replace(source, memory=parse_bytes(memory))
+    )
+
+
 def fit_with_options(
     method: Method[Any],
-    demos: Demonstrations,
+    demos: AnyDemonstrations,
     options: FitOptions,
     progress: OnProgress = lambda progress: None,
 ) -> Fitted:
@@ -186,10 +209,12 @@ def find_diverged(net: nn.Module) -> list[int]:
     return [m for m, good in enumerate(finite.tolist()) if not good]
 
 
-def check_options(method: Method[Any], options: FitOptions, demos: Demonstrations) -> None:
+def check_options(method: Method[Any], options: FitOptions, demos: AnyDemonstrations) -> None:
     """Refuse settings and options that cannot be trained with on these demonstrations."""
     check_sizes(method)
     check_windows(method.chunks, demos)
+    if isinstance(demos, Streamed):
+        choose_sizes(demos, method.chunks, options.dtype)
     Stack.of(method, options.seeds, options.vary)
     choose_device(options.device)
     last = method.training.updates
@@ -206,7 +231,7 @@ def check_options(method: Method[Any], options: FitOptions, demos: Demonstration
         )
 
 
-def open_session(method: Method[Any], demos: Demonstrations, options: FitOptions) -> tuple[Normaliser, Session]:
+def open_session(method: Method[Any], demos: AnyDemonstrations, options: FitOptions) -> tuple[Normaliser, Session]:
     """Return the normaliser of the demonstrations, and the data, the device and the files that training uses."""
     device, held_out, precision = choose_device(options.device), options.held_out, options.precision
     chunks, dtype = method.chunks, options.dtype

@@ -11,12 +11,13 @@ import tyro
 
 from diffclone.cli.console import bars
 from diffclone.cli.sources import is_bundled, load_setting, unknown_data
-from diffclone.data import Demonstrations
+from diffclone.data import AnyDemonstrations, Demonstrations
 from diffclone.data.formats import ReadOptions, has_format_prefix
 from diffclone.data.formats.options import NO_OPTIONS, parse_bounds, to_flag
 from diffclone.errors import InvalidSettings
 from diffclone.experiments.task_settings import find_setting
 from diffclone.files import home_folder
+from diffclone.fit import open_demonstrations
 from diffclone.policy import Policy
 from diffclone.tasks import TASKS
 from diffclone.tasks.collected import collect_once
@@ -70,6 +71,15 @@ def find_demonstrations(
     data: str, task: str | None = None, options: ReadOptions = NO_OPTIONS
 ) -> tuple[str | None, Demonstrations]:
     """Return the demonstrations of a task or a file, and the name of the task: `task`, or what the file says."""
+    found, demos = open_demonstrations_of(data, task, options, None)
+    assert isinstance(demos, Demonstrations)
+    return found, demos
+
+
+def open_demonstrations_of(
+    data: str, task: str | None, options: ReadOptions, memory: str | None
+) -> tuple[str | None, AnyDemonstrations]:
+    """Return the same. A file that does not fit into `memory` is opened to be read in blocks."""
     if is_bundled(data):
         if unused := [to_flag(name) for name in options.given if name != "action_bounds"]:
             raise InvalidSettings(
@@ -82,7 +92,7 @@ def find_demonstrations(
         return found, options.apply_bounds(demos)
     if not any(Path(name).exists() for name in (data, data.partition("#")[0])) and not has_format_prefix(data):
         raise unknown_data(data)
-    demos = Demonstrations.load(data, **options.to_dict())
+    demos = open_demonstrations(data, memory, options)
     if task is not None:
         return find_setting(task).task, demos
     named = demos.meta.get("task")

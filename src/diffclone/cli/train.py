@@ -21,10 +21,11 @@ from diffclone.cli.arguments import (
     ReadArguments,
     Reading,
     absolute_source,
-    find_demonstrations,
     guide_cache,
+    open_demonstrations_of,
     parse_values,
 )
+from diffclone.cli.blocks import refuse_blocks, select_blocks
 from diffclone.cli.console import bars, print_json, print_message
 from diffclone.cli.help import is_help
 from diffclone.cli.hints import next_evaluation
@@ -33,7 +34,7 @@ from diffclone.cli.parser import parse, parse_known
 from diffclone.cli.search import parse_budget, run_search
 from diffclone.cli.sources import is_bundled
 from diffclone.cli.tracking import tracking
-from diffclone.data import Demonstrations
+from diffclone.data import AnyDemonstrations, Demonstrations, Streamed
 from diffclone.data.formats import describe
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import PRESETS, preset
@@ -99,6 +100,9 @@ class TrainOptions:
     device: Device = "auto"
     precision: Precision = "float32"
     """Precision of matrix products. On a GPU, tf32 and bfloat16 are faster for wide networks."""
+    memory: str | None = None
+    """Memory that training may use, e.g. 4GB. A file or folder that does not fit is read in blocks while training
+    (docs/scale.md). Without this, demonstrations are read at once."""
     cache: bool = True
     """Keep trained guides for other runs, in $DIFFCLONE_CACHE or ~/.cache/diffclone/guides."""
     checkpoint_seconds: float = 30.0
@@ -110,10 +114,17 @@ class TrainOptions:
     json: bool = False
     """Print the result as JSON."""
 
-    def run(self, method: Method[Any], data: str, task: str | None, demos: Demonstrations) -> None:
+    def run(self, method: Method[Any], data: str, task: str | None, demos: AnyDemonstrations) -> None:
         """Train the method on the demonstrations and print the result."""
-        name = self.method or DEFAULT
-        whole, (demos, held_out, episodes) = demos, self.select(demos, data)
+        name, whole = self.method or DEFAULT, demos
+        if isinstance(demos, Streamed):
+            if self.action_noise or (self.fraction != 1 and self.fraction_by == "transition"):
+                raise InvalidSettings("--action-noise and --fraction-by transition need all demonstrations in memory.")
+            demos = demos if self.fraction == 1 else demos.subsample(self.fraction)
+            demos, held_out, episodes = select_blocks(demos, self.share_held_out(demos, data), absolute_source(data))
+            episodes = replace(episodes, read=self.read.options().to_dict())
+        else:
+            demos, held_out, episodes = self.select(demos, data)
         options = FitOptions(
             seeds=range(self.count_seeds()),
             vary=parse_values("--vary", self.vary),
@@ -199,15 +210,20 @@ class TrainOptions:
             original = demos if self.fraction_by == "episode" else original
         if self.action_noise:
             demos = demos.with_action_noise(self.action_noise)
+        share = self.share_held_out(demos, data)
+        training, held_out = demos.split(share) if share else (demos, None)
+        episodes = RunEpisodes.from_split(demos, training, original, absolute_source(data))
+        return training, held_out, replace(episodes, read=self.read.options().to_dict())
+
+    def share_held_out(self, demos: AnyDemonstrations, data: str) -> float:
+        """Return the fraction of the episodes that is held out."""
         share = self.held_out
         if share is None:
             by_default = not is_bundled(data) and self.preset is None
             share = HELD_OUT if by_default and demos.num_episodes >= 1 / HELD_OUT else 0.0
         if not 0 <= share < 1:
             raise InvalidSettings(f"--held-out must be at least 0 and below 1; it is {share:g}.")
-        training, held_out = demos.split(share) if share else (demos, None)
-        episodes = RunEpisodes.from_split(demos, training, original, absolute_source(data))
-        return training, held_out, replace(episodes, read=self.read.options().to_dict())
+        return share
 
 
 def announce(plan: Mapping[str, float], now: Progress) -> dict[str, float]:
@@ -232,7 +248,9 @@ def run_train(arguments: list[str], summary: str, begun: float) -> None:
     # The default stands for --out, which is required: the second stage reports it if it is missing.
     options, rest = parse_known(TrainOptions, PROG, words, default=TrainOptions(out=Path()), add_help=False)
     data = rest[0] if rest and not rest[0].startswith("-") else ""
-    task, demos = find_demonstrations(data, options.task, options.read.options()) if data else (options.task, None)
+    task, demos = options.task, None
+    if data:
+        task, demos = open_demonstrations_of(data, options.task, options.read.options(), options.memory)
     method = choose_method(options, task, demos)
     command = make_dataclass(
         "TrainWithSettings",
@@ -251,6 +269,7 @@ def run_train(arguments: list[str], summary: str, begun: float) -> None:
     if demos is None or parsed.data != data:
         raise InvalidSettings(f"the data must come first: diffclone train {parsed.data} …")
     if parsed.options.searches and not any(word.startswith("-") for word in rest):
+        refuse_blocks(demos, data)
         parsed.options.search(data, task, demos, begun)
         return
     given = [word.lstrip("-").partition("=")[0].removesuffix(f".{UPDATES}") for word in rest]
@@ -262,7 +281,7 @@ def run_train(arguments: list[str], summary: str, begun: float) -> None:
     parsed.options.run(settings, data, task, demos)
 
 
-def choose_method(options: TrainOptions, task: str | None, demos: Demonstrations | None) -> Method[Any]:
+def choose_method(options: TrainOptions, task: str | None, demos: AnyDemonstrations | None) -> Method[Any]:
     """Return the method with the settings of the preset, or with settings for these demonstrations."""
     if options.preset is not None and task is None:
         end = f"/{options.method or DEFAULT}/{options.preset}"

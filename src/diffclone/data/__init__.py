@@ -2,5 +2,6 @@
 
 from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.normaliser import Normaliser
+from diffclone.data.streamed import AnyDemonstrations, Streamed
 
-__all__ = ["Demonstrations", "Normaliser"]
+__all__ = ["AnyDemonstrations", "Demonstrations", "Normaliser", "Streamed"]

@@ -20,9 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.layout import Layout
+from diffclone.data.moments import Moments
 from diffclone.data.robust import raise_small
+from diffclone.data.streamed import AnyDemonstrations, Streamed
 from diffclone.deploy.memory import Chunks
 from diffclone.errors import InvalidData
 from diffclone.shapes import Seen
@@ -53,9 +54,13 @@ class Normaliser:
     """Normalised observations are clipped to ± this."""
 
     @classmethod
-    def from_demonstrations(cls, demos: Demonstrations) -> "Normaliser":
+    def from_demonstrations(cls, demos: AnyDemonstrations) -> "Normaliser":
         """Return the statistics of demonstrations (standard deviations with n − 1, as in the released code)."""
         images, layout, size = demos.obs.dtype == np.uint8, demos.layout, demos.obs_size
+        if isinstance(demos, Streamed):
+            found = demos.summary
+            (mean, std), act = _scales(found.obs.pool() if images else found.obs), (*_scales(found.act), *_box(demos))
+            return cls(mean.expand(size).contiguous(), std.expand(size).contiguous(), *act)
         act = (*_statistics(demos.act), *_box(demos))
         if layout is not None:
             return cls(*_add_pixels(layout, *_statistics(layout.numbers_of(demos.obs))), *act)
@@ -63,7 +68,7 @@ class Normaliser:
         return cls(mean.expand(size).contiguous(), std.expand(size).contiguous(), *act)
 
     @classmethod
-    def robust(cls, demos: Demonstrations) -> "Normaliser":
+    def robust(cls, demos: AnyDemonstrations) -> "Normaliser":
         """Return the statistics of demonstrations, with raised scales of observations that hardly vary."""
         normaliser = cls.from_demonstrations(demos)
         if demos.obs.dtype == np.uint8 and demos.layout is None:  # all pixels have the same scale
@@ -73,7 +78,7 @@ class Normaliser:
         return replace(normaliser, obs_std=torch.cat([normaliser.obs_std[:pixels], scales]))
 
     @classmethod
-    def identity(cls, demos: Demonstrations) -> "Normaliser":
+    def identity(cls, demos: AnyDemonstrations) -> "Normaliser":
         """Return a normaliser that changes no number. Pixels of images with numbers are divided by 255."""
         layout, act = demos.layout, demos.act.shape[1]
         count = demos.obs_size if layout is None else layout.numbers
@@ -134,8 +139,11 @@ class Normaliser:
         return act * self.act_std + self.act_mean
 
 
-def _box(demos: Demonstrations) -> tuple[Tensor, Tensor]:
-    low, high = demos.act.min(0), demos.act.max(0)
+def _box(demos: AnyDemonstrations) -> tuple[Tensor, Tensor]:
+    if isinstance(demos, Streamed):
+        low, high = (edge.astype(np.float32) for edge in (demos.summary.act.low, demos.summary.act.high))
+    else:
+        low, high = demos.act.min(0), demos.act.max(0)
     wider_low, wider_high = low - MARGIN * (high - low), high + MARGIN * (high - low)
     if (allowed := demos.action_range) is not None:
         wider_low, wider_high = np.maximum(wider_low, allowed[0]), np.minimum(wider_high, allowed[1])
@@ -163,7 +171,15 @@ def _statistics(values: Seen) -> tuple[Tensor, Tensor]:
     chunks = partial(map, partial(torch.tensor, dtype=torch.float64))
     mean = sum((x.sum(0) for x in chunks(split_rows(values))), torch.zeros(1)) / len(values)
     squares = sum(((x - mean).square().sum(0) for x in chunks(split_rows(values))), torch.zeros(1))
-    std = (squares / max(1, len(values) - 1)).sqrt()
+    return _to_scales(mean, squares, len(values))
+
+
+def _scales(moments: Moments) -> tuple[Tensor, Tensor]:
+    return _to_scales(torch.tensor(moments.mean), torch.tensor(moments.squares), moments.count)
+
+
+def _to_scales(mean: Tensor, squares: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    std = (squares / max(1, count - 1)).sqrt()
     # Rounding gives a constant column a standard deviation of about 1e-17 of its size; it counts as 0.
     std = torch.where(std > 1e-7 * mean.abs().clamp(min=1e-7), std, torch.zeros_like(std))
     return mean.float(), std.float()

@@ -50,8 +50,8 @@ class Checkpoint:
             )
         if cores != updates.cores:
             warnings.warn(
-                f"this training was started on {cores} CPU cores and is resumed on {updates.cores}: the last digits of "
-                "the weights may differ from those of a training that was not interrupted.",
+                f"this training was started on {cores} {updates.places} and is resumed on {updates.cores}: the last "
+                "digits of the weights may differ from those of a training that was not interrupted.",
                 DiffcloneWarning,
                 stacklevel=2,
             )

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from diffclone.data import Demonstrations
+from diffclone.data import AnyDemonstrations, Demonstrations
 from diffclone.fit import Diverged, FitOptions, choose_device, fit_with_options
 from diffclone.model import Method, Model, Training
 from diffclone.training import Progress
@@ -30,7 +30,7 @@ SHORT = 10.0
 """Seconds of a training for which the first measurement is enough."""
 
 
-def estimate_seconds(method: Method[Any], demos: Demonstrations, options: FitOptions) -> dict[str, float]:
+def estimate_seconds(method: Method[Any], demos: AnyDemonstrations, options: FitOptions) -> dict[str, float]:
     """Return about how many seconds each stage takes; nothing on a GPU, where the first updates are not like others."""
     if choose_device(options.device).type != "cpu":
         return {}
@@ -102,7 +102,8 @@ def stage_updates(model: Model[Any], stage: str = "policy") -> dict[str, int]:
     return {**found, stage: model.training.updates}
 
 
-def first_steps(demos: Demonstrations) -> Demonstrations:
+def first_steps(demos: AnyDemonstrations) -> Demonstrations:
     """Return the first episodes, of about `ROWS` steps, and the longest one, so that windows fit as in all the data."""
     count = int((demos.episode_ends <= ROWS).sum())
-    return demos.take(sorted({*range(max(1, count)), int(demos.lengths.argmax())}))
+    chosen = sorted({*range(max(1, count)), int(demos.lengths.argmax())})
+    return demos.take(chosen) if isinstance(demos, Demonstrations) else demos.load(chosen)

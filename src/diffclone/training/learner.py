@@ -119,4 +119,5 @@ def per_member(value: Scalar) -> Scalar:
 
 def join_results(learners: list[Learner]) -> nn.Module:
     """Return one net with the trained weights of several learners, which have different members of one model."""
-    return from_matrix(learners[0].net, torch.cat([learner.result for learner in learners]))
+    device = learners[0].matrix.device
+    return from_matrix(learners[0].net, torch.cat([learner.result.to(device) for learner in learners]))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from diffclone.errors import InvalidSettings
+from diffclone.errors import InvalidData, InvalidSettings
 from diffclone.model import Model, Parts
 from diffclone.rng import Rng
 from diffclone.settings import to_dict
@@ -126,6 +126,11 @@ def session_of_part(model: Model[Any], name: str, parts: Parts, session: Session
         seen = model.part_obs(name, first, parts)
         if seen is first:
             return session
+        if data.feed is not None:
+            raise InvalidSettings(
+                f"the {name} learns from encoded observations of all demonstrations, which must be in memory; use a "
+                "method without an encoder, or a larger --memory."
+            )
         rest = (data.observe(slice(k, k + ENCODED_ROWS)) for k in range(ENCODED_ROWS, steps, ENCODED_ROWS))
         obs = torch.cat([seen, *(model.part_obs(name, rows, parts) for rows in rest)], -2)
     before = {key: to_dict(part) for key, part in model.needs().items() if key in parts}
@@ -197,7 +202,12 @@ def train_stage(
         yield Progress(stage, done, total, {}, 0.0, 0.0, len(seeds), "compiling")
     while done < total:
         count = min(every - done % every, total - done)
-        losses = {name: means.numpy() for name, means in updates.run(count).items()}
+        try:
+            losses = {name: means.numpy() for name, means in updates.run(count).items()}
+        except InvalidData:  # a file of the demonstrations cannot be read; the state is that of the last whole update
+            if checkpoint is not None:
+                checkpoint.save(updates)
+            raise
         if session.held_out is not None and stage == "policy":
             held_out = updates.losses_on(session.held_out)
             losses |= {f"held_out/{name}": values.numpy() for name, values in held_out.items()}
@@ -215,4 +225,5 @@ def train_stage(
             checkpoint.save_if_due(updates, finished=done == total)
         if session.enough is not None and session.enough(now):
             break
+    updates.close()
     return updates

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
 
-from diffclone.data import Demonstrations
+from diffclone.data import AnyDemonstrations
 from diffclone.deploy.card import model_card
 from diffclone.errors import InvalidFile
 from diffclone.evaluation import Scores
@@ -138,7 +138,7 @@ def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
 def train_run(
     folder: Path,
     method: Method[Any],
-    demos: Demonstrations,
+    demos: AnyDemonstrations,
     options: FitOptions,
     *,
     task: str | None = None,
@@ -182,7 +182,7 @@ def train_run(
 
 
 def train_in_folder(
-    run: Run, method: Method[Any], demos: Demonstrations, options: FitOptions, *, quick: bool, progress: OnProgress
+    run: Run, method: Method[Any], demos: AnyDemonstrations, options: FitOptions, *, quick: bool, progress: OnProgress
 ) -> Run:
     """Train in a run's folder, which is checked and locked."""
     shared = {} if options.guide_seed is None else {"guide_seed": options.guide_seed}

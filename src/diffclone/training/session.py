@@ -11,16 +11,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from diffclone.data import Demonstrations, Normaliser
+from diffclone.data import AnyDemonstrations, Demonstrations, Normaliser, Streamed
 from diffclone.data.normaliser import split_rows
 from diffclone.deploy.memory import Chunks
 from diffclone.model import Dims, Normalisation
 from diffclone.shapes import Seen
 from diffclone.training.checkpoint import GuideCache
+from diffclone.training.feed import Feed
 from diffclone.training.step import Dataset, Precision
 from diffclone.training.windows import Windows
 
-NORMALISERS: Mapping[Normalisation, Callable[[Demonstrations], Normaliser]] = {
+NORMALISERS: Mapping[Normalisation, Callable[[AnyDemonstrations], Normaliser]] = {
     "z-score": Normaliser.from_demonstrations,
     "robust": Normaliser.robust,
     "none": Normaliser.identity,
@@ -60,7 +61,7 @@ class Session:
 
 
 def prepare_session(
-    demos: Demonstrations,
+    demos: AnyDemonstrations,
     normalisation: Normalisation,
     device: torch.device,
     dtype: torch.dtype,
@@ -68,11 +69,18 @@ def prepare_session(
 ) -> tuple[Normaliser, Session]:
     """Fit the normaliser to single steps and return it with a session on the normalised demonstrations."""
     normaliser = NORMALISERS[normalisation](demos).to(device, dtype)
-    data = normalise_demonstrations(demos, normaliser, device, dtype, chunks)
+    if isinstance(demos, Streamed):
+        feed = Feed.of(demos, normaliser, chunks, dtype)
+        obs, act, *real = feed.make_buffer(device)
+        data = Dataset(obs, act, real=next(iter(real), None), feed=feed)
+    else:
+        data = normalise_demonstrations(demos, normaliser, device, dtype, chunks)
     dims = Dims(demos.obs_size, demos.act.shape[1], normaliser.box)
     known = {"demonstrations": demos.fingerprint, "normaliser": normalisation, "box": dims.box, "precision": str(dtype)}
     if chunks.has_memory:
         known |= {"horizon": chunks.horizon, "history": chunks.history}
+    if data.feed is not None:
+        known |= {"blocks": data.feed.identity()}
     return normaliser, Session(data, dims.windows(chunks), known, device, dtype)
 
 
@@ -105,7 +113,7 @@ def normalise_demonstrations(
     return Dataset(copy_normalised(demos.obs, normaliser.normalise_obs), act, windows)
 
 
-def describe_data(demos: Demonstrations) -> dict[str, Any]:
+def describe_data(demos: AnyDemonstrations) -> dict[str, Any]:
     """Return what a policy and a Record store about their demonstrations."""
     return {
         "fingerprint": demos.fingerprint,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from diffclone.model import Batch, nested_parts
 from diffclone.rng import Rng
+from diffclone.training.feed import Feed, Pairs
 from diffclone.training.learner import Learner
 from diffclone.training.windows import Windows
 
@@ -38,15 +39,30 @@ class Dataset:
     """The windows that batches consist of; None for single steps. Features of members are of whole windows already."""
     decode: Callable[[Tensor], Tensor] | None = None
     """Normalises rows of `obs` if they are bytes."""
+    real: Tensor | None = None
+    """Where actions are real, if `act` has whole chunks already, as in a buffer."""
+    feed: Feed | None = None
+    """If set, `obs`, `act` and `real` are a buffer, which is filled from here while training."""
 
     def sample(self, size: int, rng: Rng) -> Batch:
         """Draw `size` pairs per member, with replacement."""
         index = rng.integers(len(self.act), size)
         obs = self.observe(index) if self.obs.dim() == 2 else torch.take_along_dim(self.obs, index[..., None], -2)
         if self.windows is None:
-            return Batch(obs, self.act[index])
+            return Batch(obs, self.act[index], real=None if self.real is None else self.real[index])
         act, real = self.windows.gather_act(self.act, index)
         return Batch(obs, act, real=real)
+
+    def to(self, device: torch.device) -> "Dataset":
+        """Return the data on a device; nothing is copied that is there already."""
+        real = None if self.real is None else self.real.to(device)
+        windows = None if self.windows is None else self.windows.to(device)
+        return replace(self, obs=self.obs.to(device), act=self.act.to(device), windows=windows, real=real)
+
+    @property
+    def buffer(self) -> Pairs:
+        """The tensors that have one row per pair."""
+        return tuple(tensor for tensor in (self.obs, self.act, self.real) if tensor is not None)
 
     def observe(self, index: Tensor | slice) -> Tensor:
         """Return what a model sees at some steps, if all members see the same."""
@@ -117,7 +133,8 @@ class Updates:
         if self.done.is_cuda and self.graph is None and length == BLOCK:
             # The block just done was the warm-up; the next ones are replayed.
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
+            # Other GPUs are captured by other threads.
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
                 self._block(BLOCK, {})
 
     def _block(self, length: int, snapshots: Mapping[int, int]) -> None:

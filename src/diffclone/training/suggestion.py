@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from diffclone.data import Demonstrations
+from diffclone.data import AnyDemonstrations
 from diffclone.errors import InvalidSettings
 from diffclone.model import Model
 from diffclone.nn import Network
@@ -25,7 +25,7 @@ M = TypeVar("M", bound=Model[Any])
 PASSES, MIN_UPDATES, MAX_UPDATES = 50, 3_000, 30_000
 
 
-def suggest(model: M, demos: Demonstrations) -> M:
+def suggest(model: M, demos: AnyDemonstrations) -> M:
     """Return the model with sizes and schedules for these demonstrations, and so for the models in its fields.
 
     Only fields that still hold the default object of their class are changed: `training` (updates and learning rate),
@@ -83,7 +83,7 @@ def suggested_width(size: int) -> int:
     return 256 if size <= 16 else 512 if size <= 64 else 1024
 
 
-def image_size(demos: Demonstrations) -> tuple[int, int, int] | None:
+def image_size(demos: AnyDemonstrations) -> tuple[int, int, int] | None:
     """Return channels, height and width of observations that are images, else None."""
     if demos.obs.dtype != np.uint8:
         return None

@@ -7,13 +7,13 @@ The windows of a batch are gathered by index, so the demonstrations are held in 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from diffclone.data import Demonstrations
+from diffclone.data import AnyDemonstrations, Demonstrations
 from diffclone.deploy.memory import Chunks
 from diffclone.errors import InvalidSettings
 from diffclone.shapes import Floats, Seen
@@ -41,6 +41,10 @@ class Windows:
         ends, lengths = torch.tensor(demos.episode_ends), torch.tensor(demos.lengths)
         first, last = ((edge.repeat_interleave(lengths)).to(device) for edge in (ends - lengths, ends - 1))
         return cls(chunks.history, chunks.horizon, first, last)
+
+    def to(self, device: torch.device) -> "Windows":
+        """Return the windows on a device."""
+        return replace(self, first=self.first.to(device), last=self.last.to(device))
 
     def gather_obs(self, obs: Tensor, steps: Tensor, decode: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """Return s of some steps: observations (all steps, size) and indices (…) to (…, h · size).
@@ -71,7 +75,7 @@ def gather_all(demos: Demonstrations, chunks: Chunks) -> tuple[Seen, Floats]:
     return windows.gather_obs(torch.tensor(obs), steps).numpy(), act.numpy()
 
 
-def check_windows(chunks: Chunks, demos: Demonstrations) -> None:
+def check_windows(chunks: Chunks, demos: AnyDemonstrations) -> None:
     """Refuse windows that do not fit into any episode, and steps that are not consecutive."""
     if not chunks.has_memory:
         return

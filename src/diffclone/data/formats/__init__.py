@@ -1,8 +1,10 @@
 """Formats of demonstrations: a registry of those that are known, and functions that read and write any of them."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.formats.contents import format_shape, import_optional
@@ -11,6 +13,7 @@ from diffclone.data.formats.episodes import NPZ_FOLDER
 from diffclone.data.formats.format import Format
 from diffclone.data.formats.hugging_face import HUGGING_FACE
 from diffclone.data.formats.lerobot import LEROBOT
+from diffclone.data.formats.memory import MemoryBudget, format_bytes
 from diffclone.data.formats.meta import check_meta
 from diffclone.data.formats.minari import MINARI
 from diffclone.data.formats.npz import NPZ
@@ -20,11 +23,24 @@ from diffclone.data.formats.pt import PT
 from diffclone.data.formats.robomimic import ROBOMIMIC
 from diffclone.data.formats.tables import CSV, PARQUET
 from diffclone.data.formats.zarr import ZARR
+from diffclone.data.streamed import AnyDemonstrations, Streamed, available
 from diffclone.errors import DiffcloneError, InvalidData, InvalidFile, MissingPackage
 from diffclone.files import refuse_existing
 from diffclone.registry import Registry
 
-__all__ = ["FORMATS", "Format", "ReadOptions", "check_target", "describe", "has_format_prefix", "read", "write"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "ReadOptions",
+    "check_target",
+    "describe",
+    "has_format_prefix",
+    "open_blocks",
+    "read",
+    "write",
+]
+
+D = TypeVar("D")
 
 FORMATS: Registry[Format] = Registry(
     "format",
@@ -53,13 +69,48 @@ LONGEST_LINE = 1000
 
 def read(source: str | Path, options: ReadOptions = NO_OPTIONS) -> Demonstrations:
     """Read demonstrations from a file, a folder, or `FORMAT:NAME`. Errors are `InvalidData` with one line of text."""
+
+    def read_all(format: Format, path: Path, options: ReadOptions) -> Demonstrations:
+        demos = format.read(path, options) if format.options else format.read(path)
+        check_meta(demos.meta)
+        return options.apply_bounds(demos)
+
+    return _open(source, options, read_all)
+
+
+def open_blocks(source: str | Path, options: ReadOptions, memory: int) -> AnyDemonstrations:
+    """Open demonstrations for a training that may use `memory` bytes.
+
+    They are read now if they fit, with the copy that training makes; otherwise in blocks, while training.
+    """
+
+    def open_some(format: Format, path: Path, options: ReadOptions) -> AnyDemonstrations:
+        if format.open is None:
+            stored = MemoryBudget.from_path(path).stored
+            if 2 * stored > available(memory):
+                raise InvalidData(
+                    f"{path} has {format_bytes(stored)}, and --memory is {format_bytes(memory)}; a {format.label} is "
+                    "read at once and needs at least twice its size. Formats that are read in blocks: "
+                    f"{', '.join(name for name, known in FORMATS.items() if known.open is not None)}."
+                )
+            return read(source, options)
+        with format.open(path, options) as contents:
+            demos = contents.to_streamed(path, options)
+        check_meta(demos.meta)
+        if demos.bytes_in_memory <= available(memory):
+            return read(source, options)
+        return options.apply_bounds(replace(demos, memory=memory))
+
+    return _open(source, options, open_some)
+
+
+def _open(source: str | Path, options: ReadOptions, use: Callable[[Format, Path, ReadOptions], D]) -> D:
+    """Find the format of a source and return what `use` makes of it. Errors are `InvalidData` with one line."""
     format, path, subset = _find_source(str(source))
     options = options.with_subset(str(source), subset)
     try:
         _check_options(format, path, options)
-        demos = format.read(path, options) if format.options else format.read(path)
-        check_meta(demos.meta)
-        demos = options.apply_bounds(demos)
+        return use(format, path, options)
     except MissingPackage:
         raise
     except DiffcloneError as error:
@@ -68,7 +119,6 @@ def read(source: str | Path, options: ReadOptions = NO_OPTIONS) -> Demonstration
     except Exception as error:  # a damaged file can make a package raise anything
         reason = _to_line(str(error) or type(error).__name__)[:160]
         raise InvalidData(f"{source} is not a readable {format.label} ({reason}).") from error
-    return demos
 
 
 def write(demos: Demonstrations, target: str | Path) -> None:
@@ -110,10 +160,18 @@ def has_format_prefix(source: str) -> bool:
     return _split_prefix(source)[0] is not None
 
 
-def describe(demos: Demonstrations) -> str:
+def describe(demos: AnyDemonstrations) -> str:
     """Return one line that says what was read from a file."""
     known = demos.meta.get("understood", {})
-    obs, layout = known.get("observations") or {"obs": [demos.obs_size]}, demos.layout
+    obs = known.get("observations") or {"obs": [demos.obs_size]}
+    if isinstance(demos, Streamed):
+        size = format_bytes(demos.num_steps * demos.row_bytes)
+        return _to_line(
+            f"{known.get('format', 'demonstrations')}: {demos.num_episodes} episodes, {demos.num_steps} steps; "
+            f"observations {_list_shapes(obs)}; actions ({demos.act.shape[1]}); {size}, read in blocks within "
+            f"{format_bytes(demos.memory)} of memory"
+        )
+    layout = demos.layout
     values = demos.obs if layout is None else layout.numbers_of(demos.obs)
     low_high = (
         f"in {values.min():g} … {values.max():g}"

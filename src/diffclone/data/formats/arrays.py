@@ -32,27 +32,51 @@ def demonstrations_from_arrays(
     source: Path, label: str, arrays: Arrays, meta: Mapping[str, Any], options: ReadOptions
 ) -> Demonstrations:
     """Choose observations, actions and ends of episodes by their names, and read them."""
+    obs, act = _choose(source, arrays, options)
+    if [*obs, *act] == ["obs", "act"] and ENDS in arrays and options.episode_key is None:
+        return _read_own(source, arrays, meta, options)
+    if all(values.ndim == 3 for values in act.values()):
+        numbers, images = _split_images(obs, 2, options)
+        return _read_episodes(source, label, numbers, act, arrays, meta or {"source": source.name}, images, options)
+    return contents_from_arrays(source, label, arrays, meta, options).to_demonstrations(source, options)
+
+
+def contents_from_arrays(
+    source: Path, label: str, arrays: Arrays, meta: Mapping[str, Any], options: ReadOptions
+) -> FileContents:
+    """Choose observations, actions and ends of episodes by their names. Arrays have the steps of all episodes."""
+    obs, act = _choose(source, arrays, options)
+    if all(values.ndim == 3 for values in act.values()):
+        raise InvalidData(
+            f"{source} has arrays of the shape (episodes, steps, size), which cannot be read in blocks; save them as "
+            "(steps, size), or leave out --memory."
+        )
+    numbers, images = _split_images(obs, 1, options)
+    steps = len(next(iter(act.values()))) if all(values.ndim for values in act.values()) else 0
+    ends = find_ends(source, arrays, steps, options)
+    return FileContents(label, numbers, act, ends, meta or {"source": source.name}, images)
+
+
+def _choose(source: Path, arrays: Arrays, options: ReadOptions) -> tuple[dict[str, AnyRows], dict[str, AnyRows]]:
+    """Return the arrays of observations and of actions by name."""
     check_names(source, arrays, options)
     # In a file of diffclone, `observations` or `actions` beside its own arrays make no choice necessary.
     groups = ((("obs",),), (("act",),)) if {"obs", "act", ENDS} <= set(arrays) else (OBSERVATIONS, ACTIONS)
     obs = {key: arrays[key] for key in choose_keys(source, arrays, groups[0], options, "obs_keys")}
     act = {key: arrays[key] for key in choose_keys(source, arrays, groups[1], options, "action_keys")}
-    if [*obs, *act] == ["obs", "act"] and ENDS in arrays and options.episode_key is None:
-        return _read_own(source, arrays, meta, options)
-    meta = meta or {"source": source.name}
-    by_episode = all(values.ndim == 3 for values in act.values())
-    axes = 2 if by_episode else 1
+    return obs, act
+
+
+def _split_images(
+    obs: Mapping[str, AnyRows], axes: int, options: ReadOptions
+) -> tuple[dict[str, AnyRows], Mapping[str, Sequence[int]]]:
+    """Return observations without images, and the shapes of images. The first `axes` axes are steps."""
     images = {
         key: values.shape[axes:]
         for key, values in obs.items()
         if not options.obs_keys and is_image(values.shape[axes - 1 :], values.dtype)
     }
-    numbers = {key: values for key, values in obs.items() if key not in images}
-    if by_episode:
-        return _read_episodes(source, label, numbers, act, arrays, meta, images, options)
-    steps = len(next(iter(act.values()))) if all(values.ndim for values in act.values()) else 0
-    ends = find_ends(source, arrays, steps, options)
-    return FileContents(label, numbers, act, ends, meta, images).to_demonstrations(source, options)
+    return {key: values for key, values in obs.items() if key not in images}, images
 
 
 def _read_own(source: Path, arrays: Arrays, meta: Mapping[str, Any], options: ReadOptions) -> Demonstrations:

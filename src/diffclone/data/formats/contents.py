@@ -2,7 +2,8 @@
 
 import importlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, final
@@ -12,8 +13,9 @@ import numpy.typing as npt
 
 from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.formats.options import ReadOptions
-from diffclone.data.formats.pictures import read_observations
-from diffclone.data.formats.rows import AnyRows, Array, Rows, chain_rows, fill_matrix
+from diffclone.data.formats.pictures import is_picture, read_observations
+from diffclone.data.formats.rows import AnyRows, Array, Rows, chain_rows, fill_matrix, join_columns
+from diffclone.data.streamed import Streamed
 from diffclone.errors import InvalidData, MissingPackage, install_command
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "import_optional",
     "is_image",
     "join_episodes",
+    "read_whole",
 ]
 
 Episode: TypeAlias = tuple[Mapping[str, AnyRows], AnyRows]
@@ -53,6 +56,24 @@ class FileContents:
 
     def to_demonstrations(self, source: Path | str, options: ReadOptions) -> Demonstrations:
         """Concatenate the observations. `meta["understood"]` lists what was read from the file."""
+        actions = self.check(source, options)
+        obs, stored, images = read_observations(source, self.obs)
+        act = fill_matrix(source, "act", actions)
+        return Demonstrations(obs, act, self.episode_ends, self.describe(actions, options, stored, images))
+
+    def to_streamed(self, source: Path | str, options: ReadOptions) -> Streamed:
+        """Return the same demonstrations, which are read in blocks."""
+        actions = self.check(source, options)
+        if images := [key for key, values in self.obs.items() if is_picture(values.shape)]:
+            raise InvalidData(
+                f"{source}: images ({', '.join(images)}) cannot be read in blocks; leave out --memory, or choose "
+                "numbers with --obs-keys."
+            )
+        obs, act = join_columns(source, "obs", self.obs), join_columns(source, "act", actions)
+        return Streamed(str(source), obs, act, self.episode_ends, self.describe(actions, options, self.obs, {}))
+
+    def check(self, source: Path | str, options: ReadOptions) -> Mapping[str, AnyRows]:
+        """Return the actions by key, or raise `InvalidData` if there are no observations or actions to learn from."""
         if not self.obs:
             there = ", ".join(f"{key} {format_shape(shape)}" for key, shape in self.left_out.items()) or "nothing"
             raise InvalidData(
@@ -62,16 +83,24 @@ class FileContents:
         actions = self.act if isinstance(self.act, Mapping) else {"actions": self.act}
         for values in actions.values():
             check_action_kind(source, values.dtype, options)
-        obs, stored, images = read_observations(source, self.obs)
-        act = fill_matrix(source, "act", actions)
+        return actions
+
+    def describe(
+        self,
+        actions: Mapping[str, AnyRows],
+        options: ReadOptions,
+        stored: Mapping[str, AnyRows],
+        images: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Return the metadata of the demonstrations. `stored` are the observations in the order of their columns."""
         shapes = [list(values.shape[1:]) for values in actions.values()]
         understood = {
             "format": self.format,
             "observations": {key: list(values.shape[1:]) for key, values in stored.items()},
-            "actions": shapes[0] if len(shapes) == 1 else [act.shape[1]],
+            "actions": shapes[0] if len(shapes) == 1 else [sum(math.prod(shape) for shape in shapes)],
             "left_out": {key: list(shape) for key, shape in self.left_out.items()},
             "episodes": len(self.episode_ends),
-            "steps": len(act),
+            "steps": len(next(iter(actions.values()))),
             **({"subsets": dict(self.subsets)} if self.subsets else {}),
         }
         parts = [[key, math.prod(values.shape[1:])] for key, values in stored.items()]
@@ -82,7 +111,19 @@ class FileContents:
             options.obs_keys or images
         ):  # otherwise keys that an earlier conversion recorded stay: they name the original parts
             meta["observation_keys"] = parts
-        return Demonstrations(obs, act, self.episode_ends, meta)
+        return meta
+
+
+def read_whole(
+    open: Callable[[Path, ReadOptions], AbstractContextManager[FileContents]],
+) -> Callable[[Path, ReadOptions], Demonstrations]:
+    """Return a function that reads all that `open` finds."""
+
+    def read(path: Path, options: ReadOptions) -> Demonstrations:
+        with open(path, options) as contents:
+            return contents.to_demonstrations(path, options)
+
+    return read
 
 
 def join_episodes(source: Path | str, episodes: Sequence[Episode]) -> tuple[dict[str, Rows], Rows, Array]:

@@ -1,13 +1,14 @@
 """Demonstrations episode by episode: lists of arrays in Python, and folders of npz files."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from diffclone.data.demonstrations import Demonstrations
-from diffclone.data.formats.contents import Episode, FileContents, format_shape, join_episodes
+from diffclone.data.formats.contents import Episode, FileContents, format_shape, join_episodes, read_whole
 from diffclone.data.formats.format import Format
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.names import (
@@ -42,8 +43,9 @@ def demonstrations_from_episodes(
     return options.apply_bounds(contents.to_demonstrations(SOURCE, options))
 
 
-def read_npz_folder(folder: Path, options: ReadOptions) -> Demonstrations:
-    """Read all npz files of a folder in the order of their numbers. A file is one episode, unless it says otherwise."""
+@contextmanager
+def open_npz_folder(folder: Path, options: ReadOptions) -> Generator[FileContents, None, None]:
+    """Find the arrays of all npz files, ordered by number. A file is one episode, unless it says otherwise."""
     budget = MemoryBudget.from_path(folder)
     parts: list[Episode] = []
     ends: list[Any] = []
@@ -64,8 +66,7 @@ def read_npz_folder(folder: Path, options: ReadOptions) -> Demonstrations:
         ends.append(steps + inner)
         steps += len(act)
     obs, act, _ = join_episodes(folder, parts)
-    contents = FileContents("folder of npz files", obs, act, np.concatenate(ends), {"source": folder.name})
-    return contents.to_demonstrations(folder, options)
+    yield FileContents("folder of npz files", obs, act, np.concatenate(ends), {"source": folder.name})
 
 
 def _read_item(number: int, item: Any, options: ReadOptions) -> Episode:
@@ -118,6 +119,7 @@ def _list_files(folder: Path) -> list[Path]:
 NPZ_FOLDER = Format(
     label="folder of .npz files",
     recognise=lambda path: bool(_list_files(path)),
-    read=read_npz_folder,
+    read=read_whole(open_npz_folder),
+    open=open_npz_folder,
     options=("obs_keys", "action_keys", "episode_key", "action_kind"),
 )

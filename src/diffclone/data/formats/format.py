@@ -1,11 +1,13 @@
 """What a format of demonstrations consists of."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 from diffclone.data.demonstrations import Demonstrations
+from diffclone.data.formats.contents import FileContents
 
 
 @final
@@ -26,6 +28,9 @@ class Format:
     options: tuple[str, ...] = ()
     """The fields of `ReadOptions` that `read` uses. Others are refused, except `action_bounds`, which needs no work by
     the format."""
+    open: Callable[..., AbstractContextManager[FileContents]] | None = None
+    """Find the arrays of a file or folder without reading them, `open(path, options)`, so that data larger than memory
+    can be read in blocks. None if `read` reads all at once; otherwise `read` is `read_whole(open)`."""
     write: Callable[[Demonstrations, str], None] | None = None
     """Write a new file or folder. It gets the name that the user gave, without the prefix. None if read only."""
     suffixes: tuple[str, ...] = ()

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from diffclone.data.formats.contents import import_optional
 from diffclone.data.formats.hdf5_heap import SIGNATURE, check_heaps
 from diffclone.data.formats.memory import MemoryBudget
-from diffclone.data.formats.rows import Rows, slice_rows
+from diffclone.data.formats.rows import Array, Rows, slice_rows, watch_file
 from diffclone.errors import InvalidData
 
 SUFFIXES = (".hdf5", ".h5")
@@ -76,8 +77,8 @@ def get_dataset(group: Any, name: str, path: Path) -> Any:
     return item
 
 
-def read_rows(item: Any, budget: MemoryBudget) -> Rows:
-    """Return a dataset of numbers that is read in blocks. The file must stay open until then."""
+def read_rows(item: Any, budget: MemoryBudget, again: "Reopened") -> Rows:
+    """Return a dataset of numbers that is read in blocks. `again` is the file, for reading after it was closed."""
     if item.dtype.kind not in "fiub":
         raise InvalidData(f"{budget.source}: {item.name} must contain numbers; it contains {item.dtype}.")
     budget.reserve(item.name, max(item.shape, item.chunks or (), key=math.prod), item.dtype.itemsize)
@@ -85,7 +86,23 @@ def read_rows(item: Any, budget: MemoryBudget) -> Rows:
         raise InvalidData(f"{budget.source}: {item.name} is a single number; one row per step was expected.")
     file, name, shape, step = item.file, item.name, item.shape, item.chunks[0] if item.chunks else 1
     # Datasets are opened again, because thousands of open ones take much memory.
-    return Rows(shape, item.dtype, lambda: slice_rows(file[name], shape, step))
+    return Rows(shape, item.dtype, lambda: slice_rows(file[name], shape, step), partial(again.read, name), step)
+
+
+@final
+class Reopened:
+    """A file that is opened again when something is read from it after `open_hdf5` has closed it."""
+
+    def __init__(self, path: Path):
+        self.path, self.check = path, watch_file(path)
+        self.file: Any = None
+
+    def read(self, name: str, start: int, stop: int) -> Array:
+        """Return some rows of a dataset."""
+        self.check()
+        if self.file is None:
+            self.file = import_optional("h5py").File(self.path, "r", rdcc_nbytes=0)
+        return self.file[name][start:stop]
 
 
 def get_text(item: Any, name: str) -> str | None:

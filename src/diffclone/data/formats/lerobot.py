@@ -6,14 +6,15 @@ A file has one episode in version 2 (`episode_000000.parquet`) and many in versi
 import os
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from diffclone.data.demonstrations import Demonstrations
-from diffclone.data.formats.contents import Array, FileContents
+from diffclone.data.formats.contents import Array, FileContents, read_whole
 from diffclone.data.formats.format import Format
 from diffclone.data.formats.lerobot_frames import Frames, Order, read_tasks, sort_frames
 from diffclone.data.formats.lerobot_writer import write_lerobot
@@ -34,16 +35,10 @@ def find_lerobot(name: str) -> Path:
     return Path(home) / name
 
 
-def read_lerobot(folder: Path, options: ReadOptions) -> Demonstrations:
-    """Read columns of numbers, and of images that are chosen; `filter_key` is the text or the number of a task."""
-    info_path = folder / "meta" / "info.json"
-    if not info_path.is_file():
-        raise InvalidData(f"{folder} is not a LeRobot dataset (no meta/info.json). Datasets are not downloaded.")
-    info, frames = read_meta(info_path), Frames(folder)
-    features = _get_features(info)
-    images = [key for key, about in features.items() if about.get("dtype") in ("video", "image")]
-    act_keys = _choose_actions(frames, options)
-    obs_keys = _choose_observations(frames, images, options)
+@contextmanager
+def open_lerobot(folder: Path, options: ReadOptions) -> Generator[FileContents, None, None]:
+    """Find columns of numbers, and of images that are chosen; `filter_key` is the text or the number of a task."""
+    info, frames, found = _choose_columns(folder, options)
     indices = frames.read_indices([DONE, TASK])
     episode, frame, count = indices["episode_index"], indices["frame_index"], len(indices["frame_index"])
     order = sort_frames(episode, frame)
@@ -57,18 +52,53 @@ def read_lerobot(folder: Path, options: ReadOptions) -> Demonstrations:
     tasks = [name for name, numbers in subsets.items() if present.intersection(numbers)]
     ours = folder / "meta" / "diffclone.json"
     meta = read_meta(ours) if ours.is_file() else _make_meta(folder, info, tasks)
-    others = [key for key in {**dict.fromkeys(images), **frames.types} if key in images or _is_observation(key)]
     contents = FileContents(
         "LeRobot",
-        {key: frames.column(key, order, count) for key in obs_keys},
-        {key: frames.column(key, order, count) for key in act_keys},
+        {key: frames.column(key, order, count) for key in found.obs},
+        {key: frames.column(key, order, count) for key in found.act},
         ends,
         meta,
-        {key: _get_shape(features.get(key)) for key in others if key not in obs_keys},
+        found.left_out,
         _count_episodes(indices, subsets) if len(subsets) > 1 else {},
     )
     del indices, episode, frame, order, sorted_episodes, subsets  # together they may be as large as the observations
-    return contents.to_demonstrations(folder, options)
+    yield contents
+
+
+@contextmanager
+def open_in_blocks(folder: Path, options: ReadOptions) -> Generator[FileContents, None, None]:
+    """Find the same columns without a number per frame in memory. Frames must be stored in their order."""
+    info, frames, found = _choose_columns(folder, options)
+    if options.filter_key is not None:
+        raise InvalidData(f"{folder}: --filter-key cannot be used with data that is read in blocks (--memory).")
+    ends, ours = frames.read_ends(), folder / "meta" / "diffclone.json"
+    _warn_about_missing(folder, info, ends)
+    meta = read_meta(ours) if ours.is_file() else _make_meta(folder, info, list(read_tasks(folder).values()))
+    count = int(ends[-1]) if len(ends) else 0
+    obs, act = ({key: frames.column(key, slice(None), count) for key in keys} for keys in (found.obs, found.act))
+    yield FileContents("LeRobot", obs, act, ends, meta, found.left_out)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The names of the columns of observations and actions, and the shapes of those that are left out."""
+
+    obs: list[str]
+    act: list[str]
+    left_out: dict[str, list[int]]
+
+
+def _choose_columns(folder: Path, options: ReadOptions) -> tuple[dict[str, Any], Frames, Chosen]:
+    """Return the content of meta/info.json, the frames and the columns to read."""
+    info_path = folder / "meta" / "info.json"
+    if not info_path.is_file():
+        raise InvalidData(f"{folder} is not a LeRobot dataset (no meta/info.json). Datasets are not downloaded.")
+    info, frames = read_meta(info_path), Frames(folder)
+    features = _get_features(info)
+    images = [key for key, about in features.items() if about.get("dtype") in ("video", "image")]
+    act, obs = _choose_actions(frames, options), _choose_observations(frames, images, options)
+    others = [key for key in {**dict.fromkeys(images), **frames.types} if key in images or _is_observation(key)]
+    return info, frames, Chosen(obs, act, {key: _get_shape(features.get(key)) for key in others if key not in obs})
 
 
 def _choose_observations(frames: Frames, images: Sequence[str], options: ReadOptions) -> list[str]:
@@ -139,15 +169,20 @@ def _warn_about_ends(
     folder: Path, info: Mapping[str, Any], indices: Mapping[str, Array], order: Order, ends: Array, options: ReadOptions
 ) -> None:
     """Warn about episodes that seem to be missing or joined."""
-    total = info.get("total_episodes")
-    if options.filter_key is None and isinstance(total, int) and total > len(ends):
-        problem = f"meta/info.json says {total} episodes, and the data has {len(ends)}; is the copy complete?"
-        warnings.warn(f"{folder}: {problem}", DiffcloneWarning, stacklevel=2)
+    if options.filter_key is None:
+        _warn_about_missing(folder, info, ends)
     if DONE in indices:
         done = indices[DONE][order].astype(bool)
         if early := int(done.sum() - done[ends - 1].sum()):
             problem = f"{DONE} is set in {early} frames before the last of an episode; episodes end by episode_index."
             warnings.warn(f"{folder}: {problem}", DiffcloneWarning, stacklevel=2)
+
+
+def _warn_about_missing(folder: Path, info: Mapping[str, Any], ends: Array) -> None:
+    total = info.get("total_episodes")
+    if isinstance(total, int) and total > len(ends):
+        problem = f"meta/info.json says {total} episodes, and the data has {len(ends)}; is the copy complete?"
+        warnings.warn(f"{folder}: {problem}", DiffcloneWarning, stacklevel=2)
 
 
 def _make_meta(folder: Path, info: Mapping[str, Any], tasks: list[str]) -> dict[str, Any]:
@@ -173,7 +208,8 @@ def _is_observation(name: str) -> bool:
 LEROBOT = Format(
     label="LeRobot dataset",
     recognise=lambda path: (path / "meta" / "info.json").is_file(),
-    read=read_lerobot,
+    read=read_whole(open_lerobot),
+    open=open_in_blocks,
     options=("obs_keys", "action_keys", "filter_key", "action_kind"),
     write=write_lerobot,
     packages=("pyarrow",),

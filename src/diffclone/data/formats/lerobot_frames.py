@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias, final
 
@@ -12,7 +13,7 @@ from diffclone.data.formats.columns import BLOCK_ROWS, BUFFER, to_rows, unequal_
 from diffclone.data.formats.contents import Array, import_optional
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import MAX_CHARACTERS, parse_meta
-from diffclone.data.formats.rows import AnyRows, Rows, read_all
+from diffclone.data.formats.rows import AnyRows, Rows, read_all, watch_file
 from diffclone.errors import InvalidData
 
 Order: TypeAlias = npt.NDArray[np.int64] | slice
@@ -41,6 +42,8 @@ class Frames:
         """The type of each column."""
         with _open(self.files[0]) as file:
             self.types = {field.name: field.type for field in file.schema_arrow}
+            self.step = max(1, file.metadata.num_rows // max(1, file.num_row_groups))
+            """Rows of a row group of the first file, on average."""
 
     @property
     def numbers(self) -> list[str]:
@@ -62,6 +65,25 @@ class Frames:
                 found[name].append(rows.reshape(-1))
         return {name: np.concatenate(parts) if parts else np.zeros(0) for name, parts in found.items()}
 
+    def read_ends(self) -> npt.NDArray[np.int64]:
+        """Return the ends of episodes without keeping a number per frame. Frames must be stored in their order."""
+        ends: list[Array] = []
+        last, steps = (np.zeros(0, np.int64), np.zeros(0, np.int64)), 0
+        for path in self.files:
+            batches = self._read_file(path, INDICES)
+            for (_, episode), (_, frame) in zip(batches, batches, strict=True):
+                if episode.shape[1:] != (1,) or episode.dtype.kind not in "iu" or frame.dtype.kind not in "iu":
+                    raise InvalidData(f"{path}: {' and '.join(INDICES)} must contain integers, one per frame.")
+                both = [np.append(before, rows) for before, rows in zip(last, (episode, frame), strict=True)]
+                if not isinstance(sort_frames(*both), slice):
+                    raise InvalidData(
+                        f"{path}: frames are not stored in the order of episode_index and frame_index, so that they "
+                        "cannot be read in blocks. Sort them, or leave out --memory."
+                    )
+                ends.append(np.flatnonzero(both[0][1:] != both[0][:-1]) + steps + 1 - len(last[0]))
+                last, steps = (both[0][-1:], both[1][-1:]), steps + len(episode)
+        return np.append(np.concatenate(ends), [steps][: steps > 0]).astype(np.int64) if ends else np.zeros(0, np.int64)
+
     def column(self, name: str, order: Order, count: int) -> AnyRows:
         """Return the frames `order` of a column; all files together have `count`."""
         first = next((rows for path in self.files for _, rows in self._read_file(path, [name])), None)
@@ -69,7 +91,13 @@ class Frames:
             return np.zeros((0, 1), dtype=np.float32)
         shape, dtype = (count, *first.shape[1:]), first.dtype
         self.budget.reserve(name, shape, dtype.itemsize)
-        rows = Rows(shape, dtype, lambda: self._read_column(name, first.shape[1:]))
+        rows = Rows(
+            shape,
+            dtype,
+            lambda: self._read_column(name, first.shape[1:]),
+            lambda start, stop: self._read_range(name, first.shape[1:], start, stop),
+            self.step,
+        )
         return rows if isinstance(order, slice) else read_all(rows)[order]
 
     def _read_column(self, name: str, shape: tuple[int, ...]) -> Iterator[Array]:
@@ -78,6 +106,36 @@ class Frames:
                 if rows.shape[1:] != shape:
                     raise unequal_rows(self.folder, name)
                 yield rows
+
+    @cached_property
+    def ends(self) -> npt.NDArray[np.int64]:
+        """The number of frames up to the end of each file, when it was first asked for."""
+        self.checks = [watch_file(path) for path in self.files]
+        counts: list[int] = []
+        for path in self.files:
+            with _open(path) as file:
+                counts.append(file.metadata.num_rows)
+        return np.cumsum(counts)
+
+    def _read_range(self, name: str, shape: tuple[int, ...], start: int, stop: int) -> Array:
+        """Read the row groups that contain some frames."""
+        first, last = np.searchsorted(self.ends, (start, stop - 1), side="right")
+        found: list[Array] = []
+        for number in range(first, last + 1):
+            self.checks[number]()
+            path, end = self.files[number], int(self.ends[number])
+            with _open(path) as file:
+                groups = np.cumsum([file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)])
+                begin = end - int(groups[-1])
+                low, high = max(start, begin) - begin, min(stop, end) - begin
+                a, b = np.searchsorted(groups, (low, high - 1), side="right")
+                table = file.read_row_groups(list(range(a, b + 1)), columns=[name], use_threads=False)
+            rows = _to_frames(path, name, table.column(name).combine_chunks())
+            if rows.shape[1:] != shape:
+                raise unequal_rows(self.folder, name)
+            before = int(groups[a - 1]) if a else 0
+            found.append(rows[low - before : high - before])
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
     def _read_file(self, path: Path, names: Sequence[str]) -> Iterator[tuple[str, Array]]:
         with _open(path) as file:

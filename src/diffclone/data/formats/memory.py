@@ -1,14 +1,15 @@
 """A limit on the memory that reading a file may take, because the size that a file declares may be wrong."""
 
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import final
 
-from diffclone.errors import InvalidData
+from diffclone.errors import InvalidData, InvalidSettings
 
 MAXIMUM = 64 << 30
-"""Bytes that no file may exceed."""
+"""Bytes that no file may exceed, unless it is itself as large: such a file is read in blocks."""
 ALWAYS_ALLOWED = 256 << 20
 """Bytes that every file may use."""
 RATIO = 200
@@ -21,7 +22,8 @@ class MemoryBudget:
 
     def __init__(self, source: str | Path, stored: int):
         self.source, self.stored = source, stored
-        self.allowed = self.left = min(MAXIMUM, max(ALWAYS_ALLOWED, RATIO * stored))
+        limit = MAXIMUM if stored <= MAXIMUM else 2 * stored
+        self.allowed = self.left = min(limit, max(ALWAYS_ALLOWED, RATIO * stored))
 
     @classmethod
     def from_path(cls, path: Path) -> "MemoryBudget":
@@ -45,4 +47,21 @@ def _format_size(count: int) -> str:
     for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= factor:
             return f"{count // factor} {unit}"
+    return f"{count} bytes"
+
+
+def parse_bytes(text: str | int) -> int:
+    """Return a number of bytes, given as a number or as text such as 4GB, 500MB or 2GiB."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", str(text), re.IGNORECASE)
+    if found is None or not float(found[1]):
+        raise InvalidSettings(f"memory is a size such as 4GB, 500MB or 2GiB; it was given {str(text)!r}.")
+    power = " KMGT".index(found[2].upper() or " ")
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
+
+
+def format_bytes(count: int) -> str:
+    """Return a number of bytes as people write it: 20 GB, 1.5 MB."""
+    for power, unit in ((4, "TB"), (3, "GB"), (2, "MB"), (1, "kB")):
+        if count >= 1000**power:
+            return f"{count / 1000**power:.3g} {unit}"
     return f"{count} bytes"

@@ -6,17 +6,17 @@ which creates the environment that a file names and so may run any code.
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from diffclone.data.demonstrations import Demonstrations
-from diffclone.data.formats.contents import Episode, FileContents, import_optional, is_image, join_episodes
+from diffclone.data.formats.contents import Episode, FileContents, import_optional, is_image, join_episodes, read_whole
 from diffclone.data.formats.format import Format
-from diffclone.data.formats.hdf5 import get_dataset, get_group, get_item, is_group, open_hdf5, read_rows
+from diffclone.data.formats.hdf5 import Reopened, get_dataset, get_group, get_item, is_group, open_hdf5, read_rows
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import order_keys, parse_meta, read_meta
 from diffclone.data.formats.minari_arrow import KINDS, list_arrow_episodes
@@ -46,8 +46,9 @@ def minari_store() -> Path:
     return Path(os.environ.get("MINARI_DATASETS_PATH") or home_folder("MINARI_DATASETS_PATH") / ".minari" / "datasets")
 
 
-def read_minari(folder: Path, options: ReadOptions) -> Demonstrations:
-    """Read a dataset. Dict and Tuple observations are concatenated in the order of their keys."""
+@contextmanager
+def open_minari(folder: Path, options: ReadOptions) -> Generator[FileContents, None, None]:
+    """Find the arrays of a dataset. Dict and Tuple observations are concatenated in the order of their keys."""
     data = folder / "data" if (folder / "data").is_dir() else folder
     if not (data / "metadata.json").is_file():
         raise InvalidData(
@@ -82,23 +83,23 @@ def read_minari(folder: Path, options: ReadOptions) -> Demonstrations:
             keys = _choose_keys(folder, keys, options)
             obs = {key: _drop_last(folder, number, key, arrays[key], len(act)) for key in keys}
             episodes.append((obs, act))
-        joined = join_episodes(folder, episodes)
-        return FileContents("Minari", *joined, meta, left_out).to_demonstrations(folder, options)
+        yield FileContents("Minari", *join_episodes(folder, episodes), meta, left_out)
 
 
 def _list_hdf5_episodes(
     path: Path, file: Any, budget: MemoryBudget, images: dict[str, Any], named: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
     """Return the arrays of each episode by name. Datasets of texts are None, and so are images that are not named."""
+    again = Reopened(path)
     for number in sorted(int(name[8:]) for name in file if re.fullmatch(r"episode_\d{1,9}", name)):
         group = get_group(file, f"episode_{number}", path)
-        arrays: dict[str, Any] = {"actions": read_rows(get_dataset(group, "actions", path), budget)}
+        arrays: dict[str, Any] = {"actions": read_rows(get_dataset(group, "actions", path), budget, again)}
         for key, item in _list_datasets(group, "observations", path, DEPTH).items():
             if is_image(item.shape, item.dtype) and key.removeprefix("observations/") in named:
                 images.pop(key, None)
             elif item.dtype.kind not in "fiub" or is_image(item.shape, item.dtype):
                 images.setdefault(key, item.shape[1:])
-            arrays[key] = None if key in images else read_rows(item, budget)
+            arrays[key] = None if key in images else read_rows(item, budget, again)
         yield arrays
 
 
@@ -227,7 +228,8 @@ def _drop_last(folder: Path, number: int, key: str, rows: Rows, actions: int) ->
 MINARI = Format(
     label="Minari dataset",
     recognise=lambda path: any((path / name).is_file() for name in ("metadata.json", "data/metadata.json")),
-    read=read_minari,
+    read=read_whole(open_minari),
+    open=open_minari,
     options=("obs_keys", "action_kind"),
     write=write_minari,
     packages=("minari", "gymnasium", "h5py"),

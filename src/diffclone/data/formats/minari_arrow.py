@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from diffclone.data.formats.columns import to_rows
 from diffclone.data.formats.contents import import_optional
 from diffclone.data.formats.memory import MemoryBudget
-from diffclone.data.formats.rows import Array, Rows
+from diffclone.data.formats.rows import Array, Rows, watch_file
 from diffclone.errors import InvalidData
 
 KINDS = ("arrow", "parquet")
@@ -46,7 +48,14 @@ def _open_column(files: list[Path], name: str, first: Any, budget: MemoryBudget,
         for path in files:
             yield to_rows(path, name, _read_leaves(path, depth)[name])
 
-    return Rows(shape, columns[0].dtype, blocks)
+    checks = [watch_file(path) for path in files]
+
+    def read(start: int, stop: int) -> Array:
+        for check in checks:
+            check()
+        return np.concatenate(list(blocks()))[start:stop]
+
+    return Rows(shape, columns[0].dtype, blocks, read, shape[0])
 
 
 def _read_leaves(path: Path, depth: int) -> dict[str, Any]:

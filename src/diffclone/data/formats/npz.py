@@ -9,10 +9,12 @@ and so on, (bytes per number, size, steps). The same numbers are then up to a fi
 
 import io
 import json
+import struct
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +26,16 @@ from diffclone.data.formats.format import Format
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import parse_meta
 from diffclone.data.formats.options import ReadOptions
-from diffclone.data.formats.rows import AnyRows, Array, Rows, read_all
+from diffclone.data.formats.rows import AnyRows, Array, Rows, read_all, watch_file
 from diffclone.data.formats.zips import has_entry, open_entry
 from diffclone.data.matrices import BLOCK
 from diffclone.files import refuse_existing, write_atomically
 
 PLANES = "_planes"
+LOCAL_HEADER = 30
+"""Bytes of the header before an entry of a zip, without its name and extra field, whose lengths are at its end."""
+MOST_OPEN = 8
+"""Compressed arrays that are open at the same time."""
 
 
 @final
@@ -41,6 +47,7 @@ class NpzArrays(Mapping[str, Any]):
         with zipfile.ZipFile(path) as file:
             self.entries = {info.filename.removesuffix(".npy"): info for info in file.infolist()}
         self.known: dict[str, AnyRows] = {}
+        self.check = watch_file(path)
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys(name.removesuffix(PLANES) for name in self.entries))
@@ -70,7 +77,9 @@ class NpzArrays(Mapping[str, Any]):
         if fortran or not shape or not length:  # rows are not consecutive, or there are none
             with zipfile.ZipFile(self.path) as file, open_entry(file, info) as entry:
                 return npy.read_array(entry, allow_pickle=False)
-        return Rows(shape, dtype, lambda: self._blocks(info, begin, shape, dtype))
+        reader = EntryReader(self.path, info, begin, shape, dtype, self.check)
+        step = 1 if info.compress_type == zipfile.ZIP_STORED else shape[0]
+        return Rows(shape, dtype, lambda: self._blocks(info, begin, shape, dtype), reader.read, step)
 
     def _blocks(
         self, info: zipfile.ZipInfo, begin: int, shape: tuple[int, ...], dtype: np.dtype[Any]
@@ -86,6 +95,66 @@ class NpzArrays(Mapping[str, Any]):
                     raise ValueError(f"{info.filename} ends after {len(content)} of {count * row} bytes")
                 yield np.frombuffer(content, dtype).reshape(count, *shape[1:])
             entry.read(1)  # the checksum is compared at the end
+
+
+@final
+class EntryReader:
+    """Reads some rows of an array. Those of a compressed array are found by reading all before them."""
+
+    opened: ClassVar[deque["EntryReader"]] = deque()
+    """Readers of compressed arrays that keep their file open, to continue where they stopped."""
+
+    def __init__(
+        self,
+        path: Path,
+        info: zipfile.ZipInfo,
+        begin: int,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        check: Callable[[], None],
+    ):
+        self.path, self.info, self.begin, self.shape, self.dtype, self.check = path, info, begin, shape, dtype, check
+        self.row = (info.file_size - begin) // shape[0]
+        self.offset: int | None = None
+        """The place of the array in the file, once it is known."""
+        self.entry: Any = None
+        self.next = 0
+        """The row after the one that was read last."""
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return the rows from `start` up to `stop`."""
+        self.check()
+        if self.info.compress_type == zipfile.ZIP_STORED:
+            content = self._read_stored(start, stop)
+        else:
+            content = self._read_compressed(start, stop)
+        if len(content) < (stop - start) * self.row:
+            raise ValueError(f"{self.info.filename} ends before row {stop}")
+        return np.frombuffer(content, self.dtype).reshape(stop - start, *self.shape[1:])
+
+    def _read_stored(self, start: int, stop: int) -> bytes:
+        with self.path.open("rb") as file:
+            if self.offset is None:
+                file.seek(self.info.header_offset)
+                header = file.read(LOCAL_HEADER)
+                self.offset = self.info.header_offset + LOCAL_HEADER + sum(struct.unpack("<HH", header[-4:]))
+            file.seek(self.offset + self.begin + start * self.row)
+            return file.read((stop - start) * self.row)
+
+    def _read_compressed(self, start: int, stop: int) -> bytes:
+        if self.entry is None or start < self.next:
+            if self.entry is None:
+                self.opened.append(self)
+            while len(self.opened) > MOST_OPEN:
+                self.opened.popleft().entry = None
+            self.entry, self.next = open_entry(zipfile.ZipFile(self.path), self.info), 0
+            self.entry.read(self.begin)
+        while self.next < start:
+            skipped = min(start - self.next, max(1, 4 * BLOCK // max(1, self.row)))
+            self.entry.read(skipped * self.row)
+            self.next += skipped
+        self.next = stop
+        return self.entry.read((stop - start) * self.row)
 
 
 def read_npz(path: Path, options: ReadOptions) -> Demonstrations:

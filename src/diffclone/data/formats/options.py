@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, TypeVar, final
 
 from diffclone.data.demonstrations import Demonstrations
+from diffclone.data.streamed import Streamed
 from diffclone.errors import InvalidData
 
+D = TypeVar("D", Demonstrations, Streamed)
 Bound: TypeAlias = float | tuple[float, ...]
 """One number for all action dimensions, or one number per dimension."""
 
@@ -61,7 +63,7 @@ class ReadOptions:
             raise InvalidData(f"{source} names the subset {subset}, and --filter-key {self.filter_key}; give one.")
         return replace(self, filter_key=subset) if subset else self
 
-    def apply_bounds(self, demos: Demonstrations) -> Demonstrations:
+    def apply_bounds(self, demos: D) -> D:
         """Return the demonstrations with these action bounds, if they are set."""
         if self.action_bounds is None:
             return demos

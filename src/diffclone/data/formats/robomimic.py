@@ -2,17 +2,19 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from diffclone.data.demonstrations import Demonstrations
-from diffclone.data.formats.contents import Episode, FileContents, import_optional, is_image, join_episodes
+from diffclone.data.formats.contents import Episode, FileContents, import_optional, is_image, join_episodes, read_whole
 from diffclone.data.formats.format import Format
 from diffclone.data.formats.hdf5 import (
     SUFFIXES,
+    Reopened,
     get_dataset,
     get_group,
     get_item,
@@ -36,8 +38,9 @@ MOST_MASKS = 100
 """Masks that are listed."""
 
 
-def read_robomimic(path: Path, options: ReadOptions) -> Demonstrations:
-    """Read the low-dimensional observations of all episodes, or of those that `mask/<filter_key>` lists.
+@contextmanager
+def open_robomimic(path: Path, options: ReadOptions) -> Generator[FileContents, None, None]:
+    """Find the low-dimensional observations of all episodes, or of those that `mask/<filter_key>` lists.
 
     Observations are the keys of `obs`, sorted, and those that are chosen also anything else in an episode, such as
     `states`. Actions are `actions`, or what is chosen, such as `actions_abs` or `action_dict/abs_pos`.
@@ -46,6 +49,7 @@ def read_robomimic(path: Path, options: ReadOptions) -> Demonstrations:
     episodes: list[Episode] = []
     left_out: dict[str, Any] = {}
     with open_hdf5(path) as file:
+        again = Reopened(path)
         if "data" not in file:
             raise InvalidData(_explain_missing_data(path, list(file)))
         data = get_group(file, "data", path)
@@ -58,12 +62,11 @@ def read_robomimic(path: Path, options: ReadOptions) -> Demonstrations:
             left_out |= images
             acts = {key: _find_dataset(demo, key, path) for key in (first, *others)}
             columns = obs | {f"action {key}": acts[key] for key in others}
-            rows = {key: read_rows(item, budget) for key, item in columns.items()}
-            episodes.append((rows, read_rows(acts[first], budget)))
+            rows = {key: read_rows(item, budget, again) for key, item in columns.items()}
+            episodes.append((rows, read_rows(acts[first], budget, again)))
         obs, act, ends = join_episodes(path, episodes)
         actions = {first: act, **{key: obs.pop(f"action {key}") for key in others}}
-        contents = FileContents("robomimic HDF5", obs, actions, ends, meta, left_out, _count_masks(file))
-        return contents.to_demonstrations(path, options)
+        yield FileContents("robomimic HDF5", obs, actions, ends, meta, left_out, _count_masks(file))
 
 
 def write_robomimic(demos: Demonstrations, name: str) -> None:
@@ -182,7 +185,8 @@ def _episode_number(name: str) -> tuple[int, str]:
 ROBOMIMIC = Format(
     label="robomimic HDF5 file",
     recognise=lambda path: "data" in list_root(path),
-    read=read_robomimic,
+    read=read_whole(open_robomimic),
+    open=open_robomimic,
     options=("obs_keys", "action_keys", "filter_key", "action_kind"),
     write=write_robomimic,
     packages=("h5py",),

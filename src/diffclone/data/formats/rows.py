@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diffclone.data.matrices import BLOCK, check_finite
+from diffclone.data.streamed import Blocks
 from diffclone.errors import InvalidData
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -23,6 +24,10 @@ class Rows:
     dtype: np.dtype[Any]
     blocks: Callable[[], Iterable[Array]]
     """Read the array: consecutive rows, in their order."""
+    read: Callable[[int, int], Array] | None = None
+    """Read the rows from one number up to another, also after the file was closed; None if that is not possible."""
+    step: int = 1
+    """Rows that are stored together: reading one of them takes as long as reading all."""
 
     @property
     def ndim(self) -> int:
@@ -82,14 +87,59 @@ def drop_last(values: AnyRows) -> AnyRows:
             yield block[: steps - start]
             start += len(block)
 
-    return Rows((steps, *values.shape[1:]), values.dtype, blocks)
+    return Rows((steps, *values.shape[1:]), values.dtype, blocks, values.read, values.step)
 
 
 def chain_rows(parts: Sequence[AnyRows]) -> Rows:
     """Return arrays one after the other. All have the same shape per step."""
     shape = (sum(len(part) for part in parts), *parts[0].shape[1:])
     dtype = np.result_type(*{part.dtype for part in parts})
-    return Rows(shape, dtype, lambda: (block for part in parts for block in read_blocks(part)))
+    ends = np.cumsum([len(part) for part in parts])
+    rows = [part for part in parts if isinstance(part, Rows)]
+
+    def read(start: int, stop: int) -> Array:
+        first, last = np.searchsorted(ends, (start, stop - 1), side="right")
+        found: list[Array] = []
+        for part, end in zip(parts[first : last + 1], ends[first : last + 1], strict=True):
+            begin = int(end) - len(part)
+            found.append(read_range(part, max(0, start - begin), min(stop, int(end)) - begin))
+        return found[0] if len(found) == 1 else np.concatenate(found)
+
+    return Rows(
+        shape,
+        dtype,
+        lambda: (block for part in parts for block in read_blocks(part)),
+        read if all(part.read for part in rows) else None,
+        max((part.step for part in rows), default=1),
+    )
+
+
+def read_range(values: AnyRows, start: int, stop: int) -> Array:
+    """Return some rows of an array that is in memory or that can be read in any order."""
+    if not isinstance(values, Rows):
+        return values[start:stop]
+    assert values.read is not None
+    return values.read(start, stop)
+
+
+def watch_file(path: Path) -> Callable[[], None]:
+    """Return a function that raises `InvalidData` if the file is not as it is now."""
+
+    def stamp() -> tuple[int, int]:
+        try:
+            about = path.stat()
+        except OSError as error:
+            raise InvalidData(f"{path} cannot be read any more: {error.strerror}. Restore the file.") from None
+        return about.st_size, about.st_mtime_ns
+
+    known = stamp()
+
+    def check() -> None:
+        if (now := stamp()) != known:
+            what = f"had {known[0]:,} bytes and now has {now[0]:,}" if now[0] != known[0] else "was written again"
+            raise InvalidData(f"{path} changed after training began: it {what}. Restore the file.")
+
+    return check
 
 
 def check_lengths(source: Path | str, name: str, columns: Mapping[str, AnyRows]) -> int:
@@ -103,14 +153,11 @@ def check_lengths(source: Path | str, name: str, columns: Mapping[str, AnyRows])
 
 def fill_matrix(source: Path | str, name: str, columns: Mapping[str, AnyRows], *, as_floats: bool = False) -> Any:
     """Read arrays side by side into one matrix (steps, size), which is checked. Observations of bytes stay bytes."""
-    steps = check_lengths(source, name, columns)
-    sizes = [_row_size(source, key, values) for key, values in columns.items()]
-    bytes_only = name == "obs" and not as_floats and all(values.dtype == np.uint8 for values in columns.values())
-    dtype = np.dtype(np.uint8 if bytes_only else np.float32)
+    rows, sizes, dtype = _measure(source, name, columns, as_floats=as_floats)
     if len(columns) == 1 and _is_matrix(only := next(iter(columns.values())), dtype):
         matrix: Any = only
     else:
-        matrix, column = np.empty((steps, sum(sizes)), dtype), 0
+        matrix, column = np.empty((rows, sum(sizes)), dtype), 0
         with np.errstate(over="ignore"):
             for values, size in zip(columns.values(), sizes, strict=True):
                 start = 0
@@ -121,6 +168,35 @@ def fill_matrix(source: Path | str, name: str, columns: Mapping[str, AnyRows], *
                 column += size
     check_finite(name, matrix)
     return matrix
+
+
+def join_columns(source: Path | str, name: str, columns: Mapping[str, AnyRows]) -> Blocks:
+    """Return arrays side by side as one matrix (steps, size) that is read in blocks, which are checked."""
+    rows, sizes, dtype = _measure(source, name, columns)
+    if fixed := [key for key, values in columns.items() if isinstance(values, Rows) and values.read is None]:
+        raise InvalidData(f"{source}: {fixed[0]} cannot be read in blocks. Unpack or convert the file.")
+
+    def read(start: int, stop: int) -> Any:
+        matrix, column = np.empty((stop - start, sum(sizes)), dtype), 0
+        with np.errstate(over="ignore"):
+            for key, size in zip(columns, sizes, strict=True):
+                matrix[:, column : column + size] = read_range(columns[key], start, stop).reshape(-1, size)
+                column += size
+        check_finite(name, matrix)
+        return matrix
+
+    step = max(values.step if isinstance(values, Rows) else 1 for values in columns.values())
+    return Blocks((rows, sum(sizes)), dtype, read, step)
+
+
+def _measure(
+    source: Path | str, name: str, columns: Mapping[str, AnyRows], *, as_floats: bool = False
+) -> tuple[int, list[int], np.dtype[Any]]:
+    """Return the number of rows of arrays, the size of a row of each, and the type of a matrix of all."""
+    rows = check_lengths(source, name, columns)
+    sizes = [_row_size(source, key, values) for key, values in columns.items()]
+    bytes_only = name == "obs" and not as_floats and all(values.dtype == np.uint8 for values in columns.values())
+    return rows, sizes, np.dtype(np.uint8 if bytes_only else np.float32)
 
 
 def _is_matrix(values: AnyRows, dtype: np.dtype[Any]) -> bool:

@@ -8,21 +8,20 @@ after these checks: the codec is in `CODECS`, and each chunk decompresses to no 
 import math
 import re
 import zipfile
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
-from diffclone.data.demonstrations import Demonstrations
-from diffclone.data.formats.contents import FileContents, import_optional
+from diffclone.data.formats.contents import FileContents, import_optional, read_whole
 from diffclone.data.formats.format import Format
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import parse_meta
 from diffclone.data.formats.names import expand_patterns
 from diffclone.data.formats.options import ReadOptions
-from diffclone.data.formats.rows import Array, Rows, read_all
+from diffclone.data.formats.rows import Array, Rows, read_all, watch_file
 from diffclone.data.formats.zips import has_entry, open_entry
 from diffclone.data.matrices import BLOCK
 from diffclone.errors import InvalidData
@@ -42,6 +41,8 @@ class BufferFiles:
     def __init__(self, path: Path):
         self.path = path
         self.budget = MemoryBudget.from_path(path)
+        self.watched: dict[str, Callable[[], None]] = {}
+        """Functions that check whether a file has changed."""
         self.zip = None if path.is_dir() else zipfile.ZipFile(path)
         if self.zip is None:
             every = {p.relative_to(path).as_posix() for p in path.rglob("*") if p.is_file()}
@@ -59,8 +60,8 @@ class BufferFiles:
         if self.zip is not None:
             self.zip.close()
 
-    def read(self, name: str) -> bytes:
-        """Read a file within the memory budget."""
+    def read(self, name: str, *, again: bool = False) -> bytes:
+        """Read a file within the memory budget; `again` if its memory was reserved and is free by now."""
         if self.zip is not None:
             info = self.zip.getinfo(self.prefix + name)
             self.budget.reserve(name, (info.file_size,), 1)
@@ -69,7 +70,10 @@ class BufferFiles:
         path = self.path / self.prefix / name
         if not path.resolve().is_relative_to(self.path.resolve()):
             raise InvalidData(f"{self.path}: {name} is a link out of the folder, which is not followed; copy the file.")
-        self.budget.reserve(name, (path.stat().st_size,), 1)
+        if again:
+            self.watched.setdefault(name, watch_file(path))()
+        else:
+            self.budget.reserve(name, (path.stat().st_size,), 1)
         return path.read_bytes()
 
     def find_metadata(self, array: str) -> str:
@@ -77,8 +81,9 @@ class BufferFiles:
         return next(f"{array}/{file}" for file in METADATA if f"{array}/{file}" in self.names)
 
 
-def read_zarr(path: Path, options: ReadOptions) -> Demonstrations:
-    """Read state, actions and episode ends. Other arrays, such as images, are left out."""
+@contextmanager
+def open_zarr(path: Path, options: ReadOptions) -> Generator[FileContents, None, None]:
+    """Find state, actions and episode ends. Other arrays, such as images, are left out."""
     with closing(BufferFiles(path)) as files:
         described = (name.split("/") for name in files.names if name.endswith(METADATA))
         keys = sorted({parts[1] for parts in described if len(parts) == 3 and parts[0] == "data"})
@@ -95,7 +100,7 @@ def read_zarr(path: Path, options: ReadOptions) -> Demonstrations:
             raise InvalidData(f"{path}: meta/episode_ends must be integers; it is {ends.dtype}.")
         shapes = {key: parse_meta(path, files.read(files.find_metadata(f"data/{key}")).decode()) for key in keys}
         left_out = {key: [*map(int, shapes[key]["shape"][1:])] for key in keys if key not in (*obs, *act)}
-        contents = FileContents(
+        yield FileContents(
             "zarr replay buffer",
             {key: _open_array(files, f"data/{key}") for key in obs},
             {key: _open_array(files, f"data/{key}") for key in act},
@@ -103,7 +108,6 @@ def read_zarr(path: Path, options: ReadOptions) -> Demonstrations:
             {"source": path.name},
             left_out,
         )
-        return contents.to_demonstrations(path, options)
 
 
 def _open_array(files: BufferFiles, name: str) -> Rows:
@@ -123,20 +127,27 @@ def _open_array(files: BufferFiles, name: str) -> Rows:
     step = array.chunks[0]
     rows = max(1, BLOCK // max(1, math.prod(array.chunks))) * step
 
+    places: dict[int, list[str]] = {}
+    for chunk in chunks:
+        places.setdefault(_row_of(chunk.removeprefix(f"{name}/")), []).append(chunk)
+
+    def read(start: int, stop: int, *, again: bool = True) -> Array:
+        loaded = [chunk for place in range(start // step, -(-stop // step)) for chunk in places.get(place, ())]
+        for chunk in loaded:
+            content = files.read(chunk, again=again)
+            if codec is not None:
+                _check_chunk(files, chunk, codec, content, math.prod(array.chunks) * array.dtype.itemsize)
+            store[chunk.removeprefix(f"{name}/")] = to_buffer(content)
+        found = np.asarray(array[start:stop])
+        for chunk in loaded:
+            del store[chunk.removeprefix(f"{name}/")]
+        return found
+
     def blocks() -> Iterator[Array]:
         for start in range(0, array.shape[0], rows):
-            places = range(start // step, -(-min(start + rows, array.shape[0]) // step))
-            loaded = [chunk for chunk in chunks if _row_of(chunk.removeprefix(f"{name}/")) in places]
-            for chunk in loaded:
-                content = files.read(chunk)
-                if codec is not None:
-                    _check_chunk(files, chunk, codec, content, math.prod(array.chunks) * array.dtype.itemsize)
-                store[chunk.removeprefix(f"{name}/")] = to_buffer(content)
-            yield np.asarray(array[start : start + rows])
-            for chunk in loaded:
-                del store[chunk.removeprefix(f"{name}/")]
+            yield read(start, min(start + rows, array.shape[0]), again=False)
 
-    return Rows(array.shape, array.dtype, blocks)
+    return Rows(array.shape, array.dtype, blocks, read if files.zip is None else None, step)
 
 
 def _row_of(chunk: str) -> int:
@@ -182,7 +193,8 @@ def _check_chunk(files: BufferFiles, name: str, codec: str, content: bytes, size
 ZARR = Format(
     label="zarr replay buffer",
     recognise=lambda path: (path / "meta" / "episode_ends").is_dir() or has_entry(path, *METADATA),
-    read=read_zarr,
+    read=read_whole(open_zarr),
+    open=open_zarr,
     options=("obs_keys", "action_keys", "action_kind"),
     suffixes=(".zarr", ".zarr.zip"),
 )
