@@ -63,7 +63,7 @@ def demo_page(shown: DemoPage) -> str:
                         Paragraph("Intervals are 95 %, resampled over seeds and starts. All run from the same starts."),
                     ],
                 ),
-                Section("record", "Record", [Details("Record of the final policy", records)]),
+                Section("final-record", "Record", [Details("Record of the final policy", records)]),
             ],
             command="diffclone demo",
         )

@@ -91,14 +91,13 @@ def draw_histograms(name: str, values: Points, bounds: tuple[Points, Points] | N
         with new_figure(NARROW if narrow else 2.1 * across + 0.4, height * rows + 0.3) as figure:
             for k, column in enumerate(values.T):
                 axes = figure.add_subplot(rows, across, k + 1)
-                counts, edges = np.histogram(column.astype(np.float64), bins=40)
+                known = [] if bounds is None else [float(side[k]) for side in bounds if np.isfinite(side[k])]
+                ends = [min([float(column.min()), *known]), max([float(column.max()), *known])]
+                counts, edges = np.histogram(column.astype(np.float64), bins=40, range=(ends[0], ends[1]))
                 axes.stairs(counts, edges, fill=True, color=LIGHT["blue"])
+                for bound in known:
+                    axes.axvline(bound, color=LIGHT["red"], linestyle="--", linewidth=1.2)
                 ends = [float(edges[0]), float(edges[-1])]
-                if bounds is not None:
-                    known = [float(side[k]) for side in bounds if np.isfinite(side[k])]
-                    for bound in known:
-                        axes.axvline(bound, color=LIGHT["red"], linestyle="--", linewidth=1.2)
-                    ends = [min([ends[0], *known]), max([ends[1], *known])]
                 axes.set_title(f"{name} {k}", fontsize=8, pad=2, loc="left")
                 axes.set_yticks([])
                 axes.set_xticks(ends, [f"{end:.3g}" for end in ends], fontsize=8)

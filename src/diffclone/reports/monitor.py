@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from diffclone.reports.figures import NARROW, PageFigure, draw_twice, new_figure, put_legend
 from diffclone.reports.page import Details, Page, Paragraph, Section, Table, render_page
@@ -68,8 +69,7 @@ def monitor_page(shown: MonitorPage) -> str:
     low, high = (100 * end for end in shown.false_alarms)
     count = len(shown.parts[0].episodes)
     rows = [
-        [p.name, f"{p.limits.min():.4g} … {p.limits.max():.4g}", f"{p.single:.4g}", f"{p.alarms} of {len(p.episodes)}"]
-        for p in shown.parts
+        [p.name, describe_limits(p.limits), f"{p.single:.4g}", f"{p.alarms} of {len(p.episodes)}"] for p in shown.parts
     ]
     columns = ("part", "threshold along an episode", "threshold of single steps", "calibration episodes with an alarm")
     return render_page(
@@ -101,6 +101,12 @@ def monitor_page(shown: MonitorPage) -> str:
     )
 
 
+def describe_limits(limits: Numbers) -> str:
+    """Return a constant threshold, or the range of one that varies."""
+    low, high = f"{limits.min():.4g}", f"{limits.max():.4g}"
+    return low if low == high else f"{low} … {high}"
+
+
 def draw_scores(part: PartScores) -> PageFigure:
     """Draw the scores of some calibration episodes with the threshold, and how far each episode is below it."""
     longest = max(len(y) for y in part.episodes)
@@ -122,6 +128,8 @@ def draw_scores(part: PartScores) -> PageFigure:
             right.axvline(0, color=LIGHT["red"], linewidth=1.8, linestyle="--")
             right.set_xlabel("least distance below the threshold")
             right.set_ylabel("episodes")
+            right.xaxis.set_major_locator(MaxNLocator(4))
+            right.yaxis.set_major_locator(MaxNLocator(6, integer=True))
             put_legend(figure, narrow=narrow)
         return figure
 

@@ -82,6 +82,8 @@ def _along(demos: Demonstrations, episodes: Sequence[int]) -> Matrix:
     begins, lengths = demos.episode_ends - demos.lengths, demos.lengths
     share = np.linspace(0, 1, PROFILE_POINTS)
     steps = np.stack([begins[e] + np.round(share * (lengths[e] - 1)).astype(np.int64) for e in episodes])
-    obs = demos.obs[steps].astype(np.float64)
-    obs = obs.mean(-1, keepdims=True) if has_images(demos) else obs
+    if has_images(demos):  # one episode at a time: all images of many episodes would fill the memory
+        obs = np.stack([demos.obs[own].mean(-1, keepdims=True) for own in steps])
+    else:
+        obs = demos.obs[steps].astype(np.float64)
     return np.concatenate([obs, demos.act[steps].astype(np.float64)], -1)

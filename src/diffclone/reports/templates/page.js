@@ -102,7 +102,7 @@
   }
 
   // A number opens its Record. Without the dialog the link leads to the list of Records.
-  const dialog = document.getElementById("record");
+  const dialog = document.getElementById("shown-record");
   const unfold = () => {
     const target = location.hash.startsWith("#record-") && document.getElementById(location.hash.slice(1));
     if (!target) return;

@@ -15,7 +15,7 @@
     const map = player.querySelector(".map svg"), lines = player.querySelector(".lines");
     const path = make("polyline", { fill: "none", stroke: "var(--red)", "stroke-width": .8, "stroke-opacity": .7 });
     const here = make("circle", { r: 2.2, fill: "var(--red)", stroke: "var(--paper)", "stroke-width": .6 });
-    map.append(make("path", { d: data.map, stroke: "var(--soft)", "stroke-opacity": .45, "stroke-width": 1, "stroke-linecap": "round" }), path, here);
+    map.append(make("path", { d: data.map, stroke: "var(--soft)", "stroke-opacity": .45, "stroke-width": 1 }), path, here);
     const panels = data.panels.map((panel, k) => {
       const figure = document.createElement("figure"), svg = make("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": `${panel.title} over the steps` });
       const legend = document.createElement("ul"), caption = document.createElement("figcaption");
