@@ -3,10 +3,11 @@
 python -m benchmarks.peer_loops NAME PAIRS.npz      then a line with a number of updates, answered by seconds, and so on
 
 It needs what the peer needs and nothing of ours. Sizes are Maze's, the batch is 128, the networks are the released
-ones. Threads are one or all, whichever is faster in a first try.
+ones. Threads are one or all, whichever is faster in a first try; JAX chooses its own.
 """
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -14,9 +15,12 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 
 BATCH, WIDTH, GUIDE_WIDTH, LR, GUIDE_LR = 128, 256, 128, 5e-5, 1e-4
+CLIP, EPS, LONG_RUN = 0.5, 1e-12, 1_000_000
+"""Of ours, for JAX: largest norm of a gradient, Adam's epsilon, and the updates over which the learning rate decays."""
+SCANNED = 32
+"""Updates in one scan, as in a block of ours."""
 
 Loop = Callable[[int], None]
 
@@ -74,6 +78,7 @@ def imitation(obs: Any, act: Any) -> Loop:
 
 def diffusers(obs: Any, act: Any) -> Loop:
     """A denoising step as diffusers' tutorial has it: its scheduler adds the noise; network and Adam are PyTorch's."""
+    import torch
     from diffusers import DDPMScheduler  # pyright: ignore[reportPrivateImportUsage]
 
     scheduler: Any = DDPMScheduler(num_train_timesteps=1000, beta_schedule="sigmoid")
@@ -111,7 +116,74 @@ def diffusers(obs: Any, act: Any) -> Loop:
     return run
 
 
-LOOPS: dict[str, Callable[[Any, Any], Loop]] = {"d3rlpy": d3rlpy, "imitation": imitation, "diffusers": diffusers}
+def jax_bc(obs: Any, act: Any, members: int) -> Loop:
+    """BC in JAX: `lax.scan` over updates in `vmap` over members, jitted; the state is updated in place (donated).
+
+    Network, batch, gradient clipping, Adam and its linear decay are those of ours.
+    """
+    import jax  # pyright: ignore[reportMissingImports]
+
+    j: Any = jax
+    jnp, random, map_leaves = j.numpy, j.random, j.tree.map
+    s, a = jnp.asarray(obs), jnp.asarray(act)
+    sizes = [s.shape[1], WIDTH, WIDTH, WIDTH, a.shape[1]]
+
+    def init(key: Any) -> Any:
+        keys, orthogonal = random.split(key, len(sizes)), j.nn.initializers.orthogonal(2**0.5)
+        return [(orthogonal(k, (m, n)), jnp.zeros(n)) for k, (m, n) in zip(keys, pairwise(sizes), strict=False)]
+
+    def loss(net: Any, x: Any, y: Any) -> Any:
+        for weight, bias in net[:-1]:
+            x = jnp.tanh(x @ weight + bias)
+        weight, bias = net[-1]
+        return jnp.square(x @ weight + bias - y).mean()
+
+    def update(state: Any, _: Any) -> Any:
+        net, mean, square, key, n = state
+        key, own = random.split(key)
+        rows = random.randint(own, (BATCH,), 0, len(s))
+        value, g = j.value_and_grad(loss)(net, s[rows], a[rows])
+        norm = jnp.sqrt(sum(jnp.square(leaf).sum() for leaf in j.tree.leaves(g)))
+        factor = jnp.minimum(1.0, CLIP / (norm + 1e-6))
+        n = n + 1
+        rate, root = LR * (1 - (n - 1) / LONG_RUN) / (1 - 0.9**n), jnp.sqrt(1 - 0.999**n)
+
+        def next_mean(m: Any, x: Any) -> Any:
+            return 0.9 * m + 0.1 * factor * x
+
+        def next_square(v: Any, x: Any) -> Any:
+            return 0.999 * v + 0.001 * jnp.square(factor * x)
+
+        def step(w: Any, m: Any, v: Any) -> Any:
+            return w - rate * m / (jnp.sqrt(v) / root + EPS)
+
+        mean, square = map_leaves(next_mean, mean, g), map_leaves(next_square, square, g)
+        return (map_leaves(step, net, mean, square), mean, square, key, n), value
+
+    def scan(state: Any) -> Any:
+        return j.lax.scan(update, state, None, length=SCANNED)
+
+    compiled = j.jit(j.vmap(scan), donate_argnums=0)
+    nets = j.vmap(init)(random.split(random.key(0), members))
+    means, squares = map_leaves(jnp.zeros_like, nets), map_leaves(jnp.zeros_like, nets)
+    state: Any = (nets, means, squares, random.split(random.key(1), members), jnp.zeros(members))
+
+    def run(count: int) -> None:
+        nonlocal state
+        for _ in range(-(-count // SCANNED)):
+            state, _ = compiled(state)
+        j.block_until_ready(state)
+
+    return run
+
+
+LOOPS: dict[str, Callable[[Any, Any], Loop]] = {
+    "d3rlpy": d3rlpy,
+    "imitation": imitation,
+    "diffusers": diffusers,
+    "jax": lambda obs, act: jax_bc(obs, act, 1),
+    "jax-8": lambda obs, act: jax_bc(obs, act, 8),
+}
 
 
 def timed(run: Loop, count: int) -> float:
@@ -120,17 +192,32 @@ def timed(run: Loop, count: int) -> float:
     return time.perf_counter() - begun
 
 
-def main() -> None:
-    name, path = sys.argv[1:3]
-    data = np.load(path)
-    run = LOOPS[name](data["obs"], data["act"])
-    run(20)
+def choose_threads(run: Loop) -> dict[str, Any]:
+    """Set PyTorch's threads to one or all, whichever is faster, and return what the Record says."""
+    import torch
+
     tried: dict[int, float] = {}
     for threads in sorted({1, torch.get_num_threads()}, reverse=True):
         torch.set_num_threads(threads)
         tried[threads] = timed(run, 50)
     torch.set_num_threads(min(tried, key=lambda threads: tried[threads]))
-    print(json.dumps({"threads": torch.get_num_threads(), "torch": torch.__version__}), flush=True)
+    return {"threads": torch.get_num_threads(), "torch": torch.__version__}
+
+
+def about_jax() -> dict[str, Any]:
+    """Return what the Record says of JAX, whose threads are the cores that this process may use."""
+    import jax  # pyright: ignore[reportMissingImports]
+
+    peer: Any = jax
+    return {"threads": len(os.sched_getaffinity(0)), "jax": peer.__version__}
+
+
+def main() -> None:
+    name, path = sys.argv[1:3]
+    data = np.load(path)
+    run = LOOPS[name](data["obs"], data["act"])
+    run(20)
+    print(json.dumps(about_jax() if name.startswith("jax") else choose_threads(run)), flush=True)
     for line in sys.stdin:
         print(json.dumps(timed(run, int(line))), flush=True)
 

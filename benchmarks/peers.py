@@ -3,7 +3,8 @@
 python -m benchmarks.peers                           all, a table
 python -m benchmarks.peers --json --out FILE         also a Record a peer, appended to FILE
 
-`d3rlpy` and `imitation` for BC, `diffusers` for the step of the diffusion model. Each is installed from the package
+`d3rlpy`, `imitation` and `jax` for BC, `diffusers` for the step of the diffusion model; `jax-8` trains eight members at
+once, as ours beside it. Each is installed from the package
 index into a virtual environment in a cache folder, with PyTorch held at the version that runs this; what does not
 install is told with the last line of pip's answer. Ours and a peer take turns (`speed.timing`). Networks have
 the same sizes; imitation's is an actor and a critic, and fits a Gaussian.
@@ -24,6 +25,7 @@ import numpy as np
 import torch
 import tyro
 
+from benchmarks.peer_loops import SCANNED
 from benchmarks.speed.cases import Case, ours, prepare_setup
 from benchmarks.speed.tables import round_to_3_digits
 from benchmarks.speed.timing import Candidate, describe_machine, time_in_turns
@@ -31,8 +33,16 @@ from diffclone.cli.console import print_json, print_message, print_table
 from diffclone.records import Record
 
 LOOPS = Path(__file__).parent / "peer_loops.py"
-CASES = {"d3rlpy": Case("bc", "maze", 1), "imitation": Case("bc", "maze", 1), "diffusers": Case("guide", "maze", 1)}
+CASES = {
+    "d3rlpy": Case("bc", "maze", 1),
+    "imitation": Case("bc", "maze", 1),
+    "diffusers": Case("guide", "maze", 1),
+    "jax": Case("bc", "maze", 1),
+    "jax-8": Case("bc", "maze", 8),
+}
 """What each trains."""
+PACKAGES = {"jax": ("jax==0.10.2",), "jax-8": ("jax==0.10.2",)}
+"""What is installed for a peer, if that is not PyTorch and the package of its name."""
 
 
 @final
@@ -80,14 +90,15 @@ class Peer:
 
 def environment(folder: Path, package: str, seconds: float) -> Path:
     """The interpreter of an environment that has the package, made where it is not there yet."""
-    python = folder / package / "bin/python"
-    ready = folder / package / "ready"
+    home = folder / package.partition("-")[0]
+    python, ready = home / "bin/python", home / "ready"
     if ready.exists():
         return python
-    venv.create(folder / package, with_pip=True, clear=True)
+    venv.create(home, with_pip=True, clear=True)
     held = folder / "held.txt"
     held.write_text(f"torch=={importlib.metadata.version('torch').partition('+')[0]}\n", encoding="utf-8")
-    command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "-c", str(held), "torch", package]
+    command = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "-c", str(held)]
+    command += PACKAGES.get(package, ("torch", package))
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -109,7 +120,8 @@ def measure(name: str, folder: Path, *, seconds: float, window: float, rounds: i
             peer = Peer(python, name, pairs)
     except CannotRun as fault:
         return {"left_out": str(fault)}
-    playing = [ours(given), Candidate(name, 1, peer.run, sets_threads=True)]
+    block = SCANNED if name in PACKAGES else 1
+    playing = [ours(given), Candidate(name, CASES[name].members, peer.run, block, sets_threads=True)]
     try:
         timed = time_in_turns(playing, torch.device("cpu"), window=window, rounds=rounds)
     finally:

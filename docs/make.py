@@ -27,6 +27,7 @@ from docs import (
     method_tables,
     monitor_tables,
     performance_tables,
+    pixel_tables,
     recipe_tables,
     reliability_tables,
     reproduction_tables,
@@ -56,6 +57,7 @@ PAGES = (
     "what-dbc-does",
     "design",
     "chunks",
+    "methods/pixels",
 )
 """Pages with blocks."""
 BUNDLED = "b591c848e3e57aea"
@@ -201,6 +203,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "soak": deploy_tables.soak_table,
     "latency": task_tables.latency_table,
     **chunk_tables.BLOCKS,
+    **pixel_tables.BLOCKS,
     **external_tables.BLOCKS,
     **performance_tables.BLOCKS,
     **reproduction_tables.BLOCKS,

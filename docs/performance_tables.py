@@ -168,6 +168,8 @@ def peers_table(records: Sequence[Record]) -> Table:
             rows.append([name, trained, f"skipped: {results['left_out']}", "–", "–"])
             continue
         rates = [round_to_3_digits(results["rates"][who]["updates_per_second"]) for who in (name, "ours")]
+        members = record.settings["case"]["members"]
+        trained = trained if members == 1 else f"{trained}, {members} members"
         rows.append([name, trained, *rates, f"{round_to_3_digits(results['ratio'])} ×"])
     return Table("Peers", columns, rows)
 

@@ -13,13 +13,13 @@ import pytest
 
 from conftest import Command, assert_error
 from diffclone.errors import MissingPackage
-from diffclone.tasks import BUNDLED, EXTERNAL, TASKS, Task
+from diffclone.tasks import BUNDLED, EXTERNAL, EXTERNAL_PIXELS, TASKS, Task
 from diffclone.tasks.batch import START_SEEDS
 from diffclone.tasks.collected import collect_once, demonstrations_path
 from diffclone.testing.tasks import CHECKS
 
 ONE = np.zeros(1, dtype=np.int64)
-every_task = pytest.mark.parametrize("task", EXTERNAL, ids=lambda task: task.name)
+every_task = pytest.mark.parametrize("task", [*EXTERNAL, *EXTERNAL_PIXELS], ids=lambda task: task.name)
 
 
 def installed(package: str | None) -> bool:
@@ -62,7 +62,19 @@ def test_starts_are_numbered_and_differ_in_objects_and_goal(task: Task) -> None:
     assert np.array_equal(starts[0], starts[-1])
     first = np.array(starts[:-1])
     assert len(np.unique(first, axis=0)) == len(first)
-    assert (np.ptp(first[:, -3:], axis=0) > 0).any(), "the goal is the same at every start"
+    goal = first if task in EXTERNAL_PIXELS else first[:, -3:]  # which an image shows
+    assert (np.ptp(goal, axis=0) > 0).any(), "the goal is the same at every start"
+
+
+def test_a_camera_shows_what_the_robot_does_not_know_of_itself() -> None:
+    task = needs(EXTERNAL_PIXELS[0])
+    demos = task.demonstrations()
+    assert str(demos.layout) == "image 3 × 64 × 64 and 4 numbers"
+    assert demos.meta["observation_keys"] == [["image", 3 * 64 * 64], ["state", 4]]
+    first = demos.observe(np.concatenate([[0], demos.episode_ends[:-1]]))
+    assert np.ptp(first[:, -4:], axis=0).max() < 0.01
+    assert np.ptp(first[:, :-4], axis=0).max() > 100
+    assert (first[:, :-4] % 1 == 0).all()
 
 
 @every_task
@@ -94,10 +106,10 @@ def test_demonstrations_are_collected_once_and_only_of_successes(task: Task) -> 
     collect_once(task, lambda count, total: pytest.fail("collected twice"))
     assert path.stat().st_mtime_ns == when
     with closing(task.make(1)) as env:  # recorded actions solve the task from the recorded starts
-        obs, act = next(demos.episodes())
+        act, first = demos.act[: demos.episode_ends[0]], demos.observe(slice(0, 1))[0]
         for tried in range(demos.meta["episodes_tried"]):
             env.reset(ONE, [np.random.default_rng([START_SEEDS["demonstrations"], 0, tried])])
-            if np.allclose(env.observe(ONE)[0], obs[0], atol=1e-5):
+            if np.allclose(env.observe(ONE)[0], first, atol=1e-5):
                 break
         outcomes = [env.step(ONE, action[None]) for action in act]
     assert [bool(outcome.success[0]) for outcome in outcomes] == [False] * (len(act) - 1) + [True]

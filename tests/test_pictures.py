@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import io
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks import pictures
+from conftest import Command
 from diffclone import BC, DBC, Demonstrations, Policy, Training, fit
 from diffclone.data import Normaliser
 from diffclone.data.layout import Layout
+from diffclone.deploy.calibration import Rule, calibrate
 from diffclone.deploy.serving.bodies import JSON, RequestError, decode_observation
 from diffclone.errors import InvalidData, InvalidSettings
 from diffclone.guides import DiffusionGuide
@@ -356,7 +360,7 @@ def test_a_member_is_the_same_alone_with_shifts_and_numbers() -> None:
 
 def test_sizes_are_suggested_and_the_loss_falls() -> None:
     losses: list[float] = []
-    method = BC(training=Training(updates=160, batch=16, lr=2e-3))
+    method = BC(training=Training(updates=96, batch=8, lr=2e-3))
     policy = fit(method, DEMOS, device="cpu", progress=lambda now: losses.append(float(now.losses["loss"][0])))
     assert isinstance(policy.net, ConvNet)
     assert (policy.net.image, policy.net.numbers) == (SIDES, 2)
@@ -392,6 +396,67 @@ def test_an_exported_policy_has_both_parts(tmp_path: Path) -> None:
     assert export(policy, tmp_path / "a.onnx", "onnx") < 1e-5
     with pytest.raises(InvalidSettings, match="NumPy runtime has no convolutions"):
         export(policy, tmp_path / "a.npz", "numpy")
+
+
+# The command line.
+
+
+@pytest.fixture
+def frames(tmp_path: Path) -> Path:
+    arrays: Any = {"obs/image": IMAGE, "obs/small": IMAGE[:, :, :, :38], "obs/state": STATE, "act": ACT}
+    np.savez(tmp_path / "a.npz", **arrays, episode_ends=ENDS)
+    return tmp_path / "a.npz"
+
+
+SHORT = ("--method", "bc", "--seeds", "1", "--held-out", "0", "--training.updates", "2", "--network.width", "8")
+BOTH = ("--obs-keys", "obs/image", "obs/state")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--obs-keys", "obs/image", "obs/small"), "images differ in size: obs/image 36 × 40, obs/small 36 × 38"),
+        (("--obs-keys", "obs/image", "obs/depth"), "has no obs/depth, which --obs-keys names"),
+        ((*BOTH, "--horizon", "26"), "horizon is 26, but the longest episode has 25 steps"),
+        ((*BOTH, "--history", "26"), "history is 26, but the longest episode has 25 steps"),
+        ((*BOTH, "--horizon", "4", "--execute", "5"), "execute is 5, but a call returns 4"),
+        ((*BOTH, "--network.shift", "36"), "shift is less than a side"),
+        ((*BOTH, "--network.state", "7"), r"and 7 numbers \(`state`\) has 4327"),
+    ],
+)
+def test_wrong_trainings_are_one_line_and_make_no_folder(
+    diffclone: Command, frames: Path, flags: tuple[str, ...], message: str
+) -> None:
+    out = frames.parent / "run"
+    result = diffclone("train", frames, *flags, *SHORT, "--out", out)
+    assert result.code == 2
+    *read, error = result.err.splitlines()
+    assert len(read) <= 1  # what was read from the file
+    assert re.fullmatch(rf"diffclone: .*{message}.*", error), result.err
+    assert not out.exists()
+
+
+def test_a_run_with_images_and_numbers_is_inspected_trained_and_calibrated(diffclone: Command, frames: Path) -> None:
+    found = diffclone("inspect", frames, *BOTH, "--json")
+    assert found.code == 0, found.err
+    assert len(json.loads(found.out)["ranges"]["obs"]["mean"]) == 2
+    out = frames.parent / "run"
+    assert diffclone("train", frames, *BOTH, *SHORT, "--out", out).code == 0
+    policy = Policy.load(out)
+    assert isinstance(policy.net, ConvNet)
+    assert policy({"image": IMAGE[0], "state": STATE[0]}).shape == (2,)
+    episodes = [({"image": IMAGE[[k, k + 1]], "state": STATE[[k, k + 1]] + 1}, ACT[:2]) for k in range(39)]
+    held_out = Demonstrations.from_episodes(episodes)
+    watched = calibrate(policy, held_out, 0.2, training=DEMOS, rule=Rule(scores=("nearest",)))
+    score = watched.monitor({"image": IMAGE[0], "state": STATE[0] + 100}, ACT[0])
+    assert score.alarm is not None
+    assert bool(score.alarm.both)
+
+
+def test_many_images_stay_bytes_while_they_are_trained_on() -> None:
+    found = pictures.measure(4_000, 2)
+    grown = found["peak_bytes"] - found["before_bytes"]
+    assert found["stored_bytes"] < grown < found["stored_bytes"] + 0.6 * (found["float_bytes"] - found["stored_bytes"])
 
 
 # The server.
