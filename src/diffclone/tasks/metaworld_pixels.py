@@ -105,9 +105,10 @@ def pixels_task(name: str, summary: str) -> Task:
     """Return a task of Meta-World with a camera."""
     size = 3 * SIDE * SIDE + OWN
 
-    def make_batch(count: int, processes: int | None = None) -> ExternalBatch:
+    def make_batch(count: int) -> ExternalBatch:
         import_external("metaworld.env_dict")
-        return ExternalBatch(lambda: PixelsEnv(name), count, size, 4, processes)
+        # One process: a process that is forked from one which has used OpenGL waits for its threads forever.
+        return ExternalBatch(lambda: PixelsEnv(name), count, size, 4, processes=1)
 
     def make_expert(noise: float = 0.0) -> PixelsExpert:
         return PixelsExpert(name, noise)
