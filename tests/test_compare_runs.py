@@ -237,6 +237,7 @@ def test_snapshots_are_compared(diffclone: Command, folder: Path) -> None:
     [
         (("a",), "compare takes 2 to 26 runs; it was given 1"),
         (("a", "c"), "c is not a run: there is no such folder"),
+        (("a", "a/run.json"), "run.json is a file. Give the folder of a run; an exported policy belongs to one"),
         (("a", "."), "is not a run: it has no run.json"),
         (("a", "other"), "a maps 6 numbers to 2, .*other maps 3 to 1: they cannot act in the same environment"),
         (("a", "maze"), "a was trained for spiral, .*maze for maze. Choose one with --task or --env"),

@@ -226,3 +226,13 @@ def test_sizes_that_no_machine_has_are_refused_before_a_folder_is_made(
     assert message in result.err
     assert result.err.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_messages_that_quote_a_damaged_file_stay_on_one_printable_line(demos: Demonstrations, tmp_path: Path) -> None:
+    train_run(tmp_path, BC(training=SMALL), demos, FitOptions(device="cpu"))
+    run = tmp_path / "run.json"
+    run.write_text(run.read_text().replace('"width"', '"wi\x7fdth\\u001b[2J\\n"'))
+    with pytest.raises(InvalidFile, match="holds another run") as error:
+        train_run(tmp_path, BC(training=SMALL), demos, FitOptions(device="cpu"))
+    assert r"wi\x7fdth\x1b[2J\n" in str(error.value)
+    assert str(error.value).isprintable()

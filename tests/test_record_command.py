@@ -59,7 +59,9 @@ def test_a_function_is_recorded_and_the_file_says_how(diffclone: Command, expert
     result = diffclone(*PENDULUM, "--policy", "my_expert.py:swing", "--episodes", "4", "--out", "a.npz", "--json")
     assert result.code == 0, result.err
     demos = Demonstrations.load("a.npz")
-    assert json.loads(result.out) == {
+    about = json.loads(result.out)
+    assert -16.3 * 3 <= about.pop("mean_return") <= 0, "rewards of Pendulum are from -16.3 to 0"
+    assert about == {
         "out": "a.npz",
         "episodes": 4,
         "steps": 12,

@@ -326,7 +326,7 @@ def test_actions_are_executed_as_they_are_recorded() -> None:
     demos = env.demonstrations()
     assert demos.act.tolist() == [[np.float32(0.1), 1.0]] * 2
     assert np.allclose(demos.obs[1] - demos.obs[0], [0.1, 1])
-    assert (played.episodes, played.clipped) == (1, 2)
+    assert (played.episodes, played.clipped, played.mean_return) == (1, 2, 0.0)
 
 
 def test_an_object_with_reset_is_reset_at_every_start() -> None:

@@ -7,7 +7,18 @@ from urllib.parse import unquote, urlsplit
 
 
 class DiffcloneError(Exception):
-    """The base class of all errors that the command line prints as one line instead of a traceback."""
+    """The base class of all errors that the command line prints as one line instead of a traceback.
+
+    A message may quote a damaged file: characters that a terminal would act on are written as escapes.
+    """
+
+    def __init__(self, *arguments: Any, **keywords: Any):
+        super().__init__(*(escape(a) if isinstance(a, str) else a for a in arguments), **keywords)
+
+
+def escape(text: str) -> str:
+    """Return text on one line, with escapes instead of characters that cannot be printed."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 class DiffcloneWarning(UserWarning):

@@ -31,7 +31,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from diffclone import Demonstrations, Policy
+from diffclone import Demonstrations, DiffusionGuide, Policy, Training
 from diffclone.deploy import runtime
 from diffclone.deploy.calibration import calibrate
 from diffclone.deploy.export import export
@@ -58,6 +58,11 @@ LIBRARY_SECONDS = 60
 SEARCH = SearchOptions(grid=Grid(2, (4,)), device="cpu")
 
 
+BRIEF = Training(updates=33, batch=4)
+METHOD = replace(METHODS["dbc"], training=BRIEF, guide=DiffusionGuide(training=BRIEF, width=3, depth=1, steps=5))
+"""It is interrupted after 32 updates, so that little is left to train after each damaged file."""
+
+
 def options(base: Path) -> FitOptions:
     return FitOptions(seeds=(0, 1), device="cpu", cache=base / "cache", checkpoint_seconds=0.0, snapshots=(32,))
 
@@ -69,7 +74,7 @@ class Stop(Exception):
 def make_files(base: Path) -> None:
     """Write every kind of file: a finished run with a monitor, interrupted runs, a cache and an export."""
     demos = demonstrations()
-    run = train_run(base / "run", METHODS["dbc"], demos, options(base))
+    run = train_run(base / "run", METHOD, demos, options(base))
     others = demonstrations(20, seed=1)
     calibrate(run.policy(), others, alpha=0.1).save(base / "policy")
     export(replace(run.policy()[0], guide=None), base / "policy.npz", "numpy")
@@ -79,7 +84,7 @@ def make_files(base: Path) -> None:
             raise Stop
 
     with contextlib.suppress(Stop):
-        train_run(base / "interrupted", METHODS["dbc"], demos, options(base / "interrupted"), progress=stop)
+        train_run(base / "interrupted", METHOD, demos, options(base / "interrupted"), progress=stop)
 
     def stop_search(stage: str, now: Progress) -> None:
         if stage == "final training":
@@ -104,7 +109,7 @@ def read_run(base: Path) -> None:
     assert policy.guide is not None
     policy.guide.cost(np.zeros((1, 2)), np.zeros((1, 1)))
     _ = run.episodes, run.identity(), run.snapshots()
-    train_run(base / "run", METHODS["dbc"], demonstrations(), options(base))
+    train_run(base / "run", METHOD, demonstrations(), options(base))
 
 
 def read_records(base: Path) -> None:
@@ -114,13 +119,14 @@ def read_records(base: Path) -> None:
 
 def resume(base: Path) -> None:
     shutil.rmtree(base / "interrupted" / "cache")  # the checkpoint must be read
-    train_run(base / "interrupted", METHODS["dbc"], demonstrations(), options(base))
+    train_run(base / "interrupted", METHOD, demonstrations(), options(base))
     ours, theirs = (read_tensors(base / name / "policy" / "model.safetensors")[0] for name in ("interrupted", "run"))
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
 def use_cache(base: Path) -> None:
-    train_run(base / "second", METHODS["dbc"], demonstrations(), options(base))
+    once = replace(METHOD, training=Training(updates=1, batch=4))
+    train_run(base / "second", once, demonstrations(), replace(options(base), snapshots=()))
 
 
 def resume_search(base: Path) -> None:

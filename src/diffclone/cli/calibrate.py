@@ -22,7 +22,7 @@ from diffclone.deploy.calibration import (
     select_held_out,
 )
 from diffclone.deploy.monitor import CALIBRATION
-from diffclone.deploy.monitors.thresholds import Kind
+from diffclone.deploy.monitors.thresholds import Kind, episodes_needed
 from diffclone.errors import DiffcloneError, InvalidData, InvalidFile, InvalidSettings
 from diffclone.evaluation import find_task
 from diffclone.files import refuse_existing, write_atomically
@@ -77,9 +77,9 @@ class Calibrate:
         if self.data is not None and self.env is not None:
             raise InvalidSettings("--data and --env exclude each other; choose one.")
         if self.options and self.env is None:
-            raise InvalidSettings("--options need --env TASK.")
+            raise InvalidSettings("--options need --env ID.")
         if self.min_return is not None and self.env is None:
-            raise InvalidSettings("--min-return needs --env TASK.")
+            raise InvalidSettings("--min-return needs --env ID.")
         if self.skip_trained and self.data is None:
             raise InvalidSettings("--skip-trained needs --data FILE.")
         if self.read != ReadArguments() and self.data is None:
@@ -171,7 +171,7 @@ class Calibrate:
         if self.data is None and (known is None or known.source is None or not known.held_out):
             raise InvalidSettings(
                 f"{run.folder} has no known held-out episodes. Train with --held-out 0.2, or calibrate on other "
-                "episodes with --data FILE, or on rollouts with --env TASK."
+                "episodes with --data FILE, or on rollouts with --env ID."
             )
         data = self.data or str(known and known.source)
         try:
@@ -182,6 +182,12 @@ class Calibrate:
                 raise
             message = f"{error} The run was trained on it. If you have moved it, use --data FILE --skip-trained."
             raise InvalidFile(message) from None
+        if known is not None and self.data is None and len(known.held_out) < (needed := episodes_needed(self.alpha)):
+            raise InvalidData(
+                f"{run.folder} held out {len(known.held_out)} episodes; alpha {self.alpha:g} needs {needed}. Train "
+                "with a larger --held-out, calibrate on other episodes with --data FILE or on rollouts with "
+                "--env ID, or choose a larger --alpha."
+            )
         overlap, chosen = find_trained_episodes(run, demos), demos
         if self.data is None:
             chosen = select_held_out(run, demos)

@@ -187,8 +187,8 @@ def describe_contents(demos: Demonstrations) -> dict[str, str]:
     contents = {
         "episodes": f"{known['episodes']}, of {known['shortest']} … {known['longest']} steps",
         "steps": known["steps"],
-        "observations": f"{known['observation_size']} {'pixels' if known['images'] else 'numbers'}",
-        "actions": f"{known['action_size']} numbers, bounds {'not ' if known['action_bounds'] is None else ''}known",
+        "observations": count(known["observation_size"], "pixel" if known["images"] else "number"),
+        "actions": f"{count(known['action_size'], 'number')}, bounds {'not ' * (known['action_bounds'] is None)}known",
         "source": known["source"],
         "reader": known["reader"],
         "fingerprint": known["fingerprint"],
@@ -223,3 +223,8 @@ def shorten(rows: list[list[str]]) -> list[list[str]]:
         return rows
     half = TABLE_DIMENSIONS // 2
     return [*rows[:half], [f"… ({len(rows) - 2 * half})", *5 * [""]], *rows[-half:]]
+
+
+def count(number: int, noun: str) -> str:
+    """Return "1 number" or "3 numbers"."""
+    return f"{number} {noun}{'s' * (number != 1)}"

@@ -79,9 +79,12 @@ class Record:
             print_message(f"left out of the observations: {', '.join(env.left_out)}. --obs-keys chooses others.")
         if self.json:
             counts = {"episodes": demos.num_episodes, "steps": demos.num_steps, "played": played.episodes}
-            print_json({"out": self.out, **counts, "fingerprint": demos.fingerprint})
+            print_json({"out": self.out, **counts, "mean_return": played.mean_return, "fingerprint": demos.fingerprint})
         else:
-            print_message(f"wrote {self.out}, {demos!r}. {next_command('train', self.out, '--out', 'RUN')}")
+            print_message(
+                f"wrote {self.out}, {demos!r}, mean return {played.mean_return:.4g}. "
+                f"{next_command('train', self.out, '--out', 'RUN')}"
+            )
 
     def check(self) -> None:
         """Refuse wrong numbers, and a place that cannot be written to, before anything is played."""

@@ -81,6 +81,8 @@ def find_policy(path: Path, snapshot: int | None = None) -> PolicySource:
         if snapshot is not None:
             raise InvalidFile(f"--snapshot is for the folder of a run; {path} is a single policy.")
         return PolicySource(folder)
+    if folder.is_file():
+        raise InvalidFile(f"{path} is a file. Give the folder of a run; an exported policy belongs to one.")
     if not folder.exists():
         raise InvalidFile(f"{path} is not a run: there is no such folder{suggest_path(path)}")
     return PolicySource(folder, Run(folder), snapshot)

@@ -218,7 +218,7 @@ def select_held_out(run: Run, demos: Demonstrations) -> Demonstrations:
     if not wanted or len(chosen) < len(wanted):
         raise InvalidData(
             f"{len(chosen)} of the {len(wanted)} held-out episodes of {run.folder} are in the data. Calibrate on other "
-            "episodes with --data FILE, or on rollouts with --env TASK."
+            "episodes with --data FILE, or on rollouts with --env ID."
         )
     return demos.take(chosen)
 
@@ -239,7 +239,7 @@ def calibrate_on_demonstrations(
     """Calibrate on demonstrations. Episodes of the run's training data are refused."""
     known, overlap = run.episodes, find_trained_episodes(run, demos)
     if known is not None and overlap:
-        way_out = "Calibrate on other episodes, or on rollouts with --env TASK."
+        way_out = "Calibrate on other episodes, or on rollouts with --env ID."
         if known.held_out and known.source:
             way_out = f"Omit --data to calibrate on the run's {len(known.held_out)} held-out episodes."
         elif len(overlap) < demos.num_episodes:
@@ -270,8 +270,8 @@ def calibrate_on_rollouts(
     The options are passed to the environments and stored with the thresholds. `on_episodes` gets the good episodes.
     """
     no_success = InvalidSettings(
-        f"{task.name} reports returns but no successes, so successful episodes cannot be selected. Say which returns "
-        "are good, --min-return NUMBER, or calibrate on demonstrations: --data FILE."
+        f"{task.name} reports returns but no successes, so successful episodes cannot be selected. Say which "
+        "returns are good, --min-return NUMBER (see diffclone evaluate), or calibrate on demonstrations: --data FILE."
     )
     if task.metric != "success" and task.gymnasium_id is not None and min_return is None:
         raise no_success

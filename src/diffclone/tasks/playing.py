@@ -28,6 +28,8 @@ class Played:
     """Episodes, recorded or not."""
     clipped: int
     """Steps whose action was outside the environment's bounds, and was clipped to them."""
+    mean_return: float = math.nan
+    """Mean sum of rewards of the episodes, recorded or not."""
 
 
 def play_episodes(
@@ -48,18 +50,18 @@ def play_episodes(
         seed: chooses the starts, and seeds Python's and NumPy's global random numbers before every episode.
         stop_at_success: end an episode as soon as the environment reports success.
     """
-    played = clipped = 0
+    played, clipped, rewards = 0, 0, 0.0
     wanted = env.num_episodes + episodes
     while (recorded := env.num_episodes) < wanted:
         if played >= MAX_TRIES * (recorded + 1):
             raise InvalidData(f"only {recorded} of {played} episodes ended in success; {episodes} were requested.")
-        clipped += _play_episode(env, act, [seed, played], stop_at_success=stop_at_success)
-        played += 1
+        outside, total = _play_episode(env, act, [seed, played], stop_at_success=stop_at_success)
+        clipped, rewards, played = clipped + outside, rewards + total, played + 1
         if env.only_successes and env.reports_success is False:
             raise InvalidSettings(
                 "the environment reports neither is_success nor success in its info, so that successes are unknown."
             )
-        yield Played(played, clipped)
+        yield Played(played, clipped, rewards / played)
 
 
 def describe_error(error: BaseException) -> str:
@@ -72,13 +74,13 @@ def describe_error(error: BaseException) -> str:
 
 def _play_episode(
     env: RecordDemonstrations, act: Callable[[Any], Any], numbers: list[int], *, stop_at_success: bool
-) -> int:
-    """Play one episode; return the number of clipped actions."""
+) -> tuple[int, float]:
+    """Play one episode; return the number of clipped actions and the sum of rewards."""
     start = int(np.random.SeedSequence([START_SEEDS["demonstrations"], *numbers]).generate_state(1)[0]) >> 1
     random.seed(start)
     np.random.seed(start)  # the function may use it
     space: Any = env.action_space
-    clipped = step = 0
+    clipped, step, total = 0, 0, 0.0
     try:
         obs, _ = env.reset(seed=start)
         if callable(reset := getattr(act, "reset", None)):
@@ -87,13 +89,14 @@ def _play_episode(
             action = _to_action(space, act(obs))
             inside = action.clip(space.low, space.high)
             clipped += not np.array_equal(inside, action)
-            obs, _, terminated, truncated, _ = env.step(inside)
+            obs, reward, terminated, truncated, _ = env.step(inside)
             step += 1
+            total += float(reward)
             if terminated or truncated:
-                return clipped
+                return clipped, total
             if stop_at_success and env.succeeded:
                 env.end_episode()
-                return clipped
+                return clipped, total
     except DiffcloneError as error:
         raise InvalidData(f"episode {numbers[1]}, step {step}: {error}") from None
     except (Exception, SystemExit) as error:  # closing the window of a teleoperation may call sys.exit
