@@ -32,6 +32,7 @@ from docs import (
     reliability_tables,
     reproduction_tables,
     selection_tables,
+    study_cost_tables,
     study_tables,
     task_tables,
     transfer_tables,
@@ -211,6 +212,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **lerobot_tables.BLOCKS,
     **reliability_tables.BLOCKS,
     **selection_tables.BLOCKS,
+    **study_cost_tables.BLOCKS,
     **study_tables.BLOCKS,
     **transfer_tables.BLOCKS,
 }

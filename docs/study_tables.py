@@ -12,7 +12,6 @@ from pathlib import Path
 
 from diffclone.experiments.study.candidates import (
     CONTROLS,
-    DEFAULT_METHODS,
     DISTURBED,
     SNAPSHOTS,
     TUNED_METHODS,
@@ -108,7 +107,7 @@ def length_table(study: str = "fresh", *, names: list[str] | None = None) -> str
     return "\n".join(lines) or f"{NOT_RUN.capitalize()}."
 
 
-PAIRS = (("DBC (paper)", "BC"), ("DBC (paper), untuned", "BC, untuned"))
+PAIRS = (("DBC (paper)", "BC"), ("DBC (ours)", "BC"), ("DBC (paper), untuned", "BC, untuned"))
 
 
 def length_difference_table() -> str:
@@ -154,13 +153,13 @@ def write_figures() -> None:
             (DOCS / "images" / f"{figure.name}.svg").write_bytes(figure.svg_file())
 
 
-SIMILAR = {"DBC (ours)": "DBC (paper)", "BC": "BC, untuned", "DBC": "DBC (paper)"}
+SIMILAR = {"DBC (ours)": "DBC (paper)", "MIP": "BC", "BC-GMM": "BC", "BC": "BC, untuned", "DBC": "DBC (paper)"}
 """The row whose time is used for one that was not run; for a control, that of its first word."""
 
 
 def missing_table() -> str:
     """Return which parts of the study are done and missing, with measured times."""
-    tuned, untuned = [TUNED_METHODS[key].name for key in DEFAULT_METHODS], [m.name for m in UNTUNED.values()]
+    tuned, untuned = [m.name for m in TUNED_METHODS.values()], [m.name for m in UNTUNED.values()]
     lines = [
         "| study | method | done | missing | training, s each | episodes, core-s each | missing, s of training |",
         f"|{'---|' * 7}",
@@ -190,7 +189,9 @@ def missing_table() -> str:
 def finished_stages(study: str, method: str) -> dict[str, list[Record]]:
     """Return the Records of each setting on which all snapshots of a method are evaluated."""
     found = {setting: study_records(read_records(), study, setting, method) for setting in known_settings()}
-    return {setting: records for setting, records in found.items() if len(records) >= len(SNAPSHOTS)}
+    stacks = {m.name: len(m.stacks) for m in TUNED_METHODS.values()} if study == "tuning" else {}
+    needed = len(SNAPSHOTS) * stacks.get(method, 1)
+    return {setting: records for setting, records in found.items() if len(records) >= needed}
 
 
 def training_seconds(stages: dict[str, list[Record]]) -> list[float]:

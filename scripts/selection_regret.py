@@ -30,8 +30,6 @@ from diffclone.tasks import TASKS
 from diffclone.training.choice import Candidate, choose, list_candidates, rule_metric
 from diffclone.training.selection import NAMES
 
-DEVELOPMENT = ("maze-25", "fetch-pick-27", "fetch-pick-68", "walker-1")
-"""Settings that the rule was developed on; all others test it."""
 BASELINE = "BC"
 SPLITS = 50
 """Random halves of the starts for `--split`."""
@@ -125,9 +123,11 @@ def regrets(setting: Setting, rules: Mapping[str, Rule], seeds: int, *, split: b
             choice = rule(candidates)
             found[name] += [100 * float(oracle - values[choice]) for oracle, values in judged]
     found["random"] = [100 * float(oracle - values.mean()) for oracle, values in judged]
-    bc = [k for k, candidate in enumerate(setting.candidates()) if candidate.method == BASELINE]
-    tuned = [100 * float(b[a.argmax()] - b[bc][a[bc].argmax()]) for a, b in halves] if bc else [np.nan]
-    return {name: float(np.mean(values)) for name, values in {**found, "tuned BC": tuned}.items()}
+    methods = np.array([candidate.method for candidate in setting.candidates()])
+    for method in dict.fromkeys(methods.tolist()):
+        own = np.flatnonzero(methods == method)
+        found[f"tuned {method}"] = [100 * float(b[a.argmax()] - b[own][a[own].argmax()]) for a, b in halves]
+    return {name: float(np.mean(values)) for name, values in found.items()}
 
 
 def half_scores(
