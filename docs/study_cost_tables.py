@@ -101,10 +101,10 @@ def study_work(study: str) -> tuple[float, float, float, float, float]:
         guide = record.settings.get("guide")
         policies, own, seconds = policies + len(record.members), own + updates, seconds + training_seconds(record)
         released += updates / released_rates()[RATES[GUIDED] if guide else RATES["policy"]]
-        for member in record.members if guide else ():
-            guides[setting, str(guide["training"]) + str(guide.get("shuffle_pairs")), int(member["seed"])] = int(
-                guide["training"]["updates"]
-            )
+        if guide:
+            kind = f"{guide['training']} {guide.get('shuffle_pairs')}"
+            count = int(guide["training"]["updates"])
+            guides |= {(setting, kind, int(member["seed"])): count for member in record.members}
     total = sum(guides.values())
     return policies, own, total, seconds, released + total / released_rates()[RATES["guide"]]
 
