@@ -44,3 +44,9 @@ def wait_for_stop(callbacks: Callbacks) -> None:
             time.sleep(0.01)
     finally:
         callbacks.on_record(Record("stopped", {}, [], {}, {}, "cpu", 0.0))
+
+
+def fill_memory(size: int, callbacks: Callbacks) -> int:
+    filled = b"1" * size
+    time.sleep(60)
+    return len(filled)

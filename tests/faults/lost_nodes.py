@@ -27,6 +27,7 @@ from diffclone.experiments.record_keys import TIMED, content_key
 from diffclone.records import Record
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "200")  # for a busy machine
 NODES = 3
 STORE = 80_000_000
 """Bytes of each node's object store."""

@@ -31,6 +31,7 @@ COMMANDS: Registry[str] = Registry(
         "inspect": "Check demonstrations for problems before training.",
         "convert": "Write demonstrations in another format.",
         "train": "Train a policy on demonstrations, several seeds at once.",
+        "sweep": "Search over widths, learning rates and other settings with Ray Tune.",
         "evaluate": "Run episodes with a trained policy and record the scores.",
         "compare": "Compare runs on the same starts: differences, losses and settings.",
         "calibrate": "Set the alarm thresholds of a trained policy's monitor.",

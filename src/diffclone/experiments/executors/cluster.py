@@ -1,8 +1,9 @@
 """Jobs on a Ray cluster: https://docs.ray.io. Ray is imported when an address is opened.
 
 A job is one Ray task. Its messages go through a mailbox, an actor on the driver's node, which also tells jobs to stop.
-(Streaming generators would do the same, but the Ray Client, ray://HOST:PORT, has none.) Ray itself retries nothing:
-the driver knows which Records of a job it has, and submits the rest again (`dispatch.py`).
+(Streaming generators would do the same, but the Ray Client, ray://HOST:PORT, has none.) If Ray kills the mailbox, when
+memory is short, a new one replaces it; a task therefore returns its Records again at its end. Ray itself retries no
+job: the driver knows which Records of a job it has, and submits the rest again (`dispatch.py`).
 """
 
 import importlib
@@ -19,9 +20,9 @@ from urllib.parse import urlsplit
 
 from diffclone.errors import DiffcloneError, DiffcloneWarning, MissingPackage, install_command
 from diffclone.experiments.executors.interface import MESSAGES, Callbacks, Event, Executor, Needs
-from diffclone.records import versions
+from diffclone.records import Record, versions
 
-BEGUN = "begun"
+BEGUN, RECORD = "begun", "record"
 CONNECT_SECONDS = 5.0
 FLUSH_SECONDS = 1.0
 """How often a job sends its progress. Records are sent at once."""
@@ -53,7 +54,7 @@ def connect(address: str | None) -> Any:
         check_address(address)
     try:
         ray.init(address, log_to_driver=False, logging_level="ERROR", include_dashboard=False)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
+    except Exception as error:  # a node that does not start in time raises just that
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise ClusterError(f"cannot use Ray at {address or 'this machine'}: {reason}") from None
     return ray
@@ -104,10 +105,13 @@ class RayExecutor(Executor):
         self.ray, self._owned = connect(address), not already
         strategies = importlib.import_module("ray.util.scheduling_strategies")
         node = strategies.NodeAffinitySchedulingStrategy(self.ray.get_runtime_context().get_node_id(), soft=False)
-        self._mailbox = self.ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=node).remote()
+        options = {"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1, "scheduling_strategy": node}
+        self._mailbox = self.ray.remote(Mailbox).options(**options).remote()
         self._task = self.ray.remote(run_there)
         self._refs: dict[Any, str] = {}
         self._begun: set[str] = set()
+        self._records: dict[str, int] = {}
+        """How many Records of each task have arrived."""
         self._warned: set[Needs] = set()
 
     def share(self, value: Any) -> Any:
@@ -128,6 +132,7 @@ class RayExecutor(Executor):
         known = versions().get("diffclone")
         ref = self._task.options(**options).remote(self._mailbox, job, known, needs.cpus, function, *arguments)
         self._refs[ref] = job
+        self._records[job] = 0
 
     def check_needs(self, needs: Needs) -> None:
         """Warn if no node has enough for a job: an autoscaler may add one, otherwise the job waits for ever."""
@@ -153,22 +158,40 @@ class RayExecutor(Executor):
                 ended = []
                 time.sleep(timeout)
             messages = self.ray.get(self._mailbox.take.remote())
-        except (errors.RayActorError, errors.RaySystemError, errors.RpcError, ConnectionError) as error:
+        except (errors.RayError, ConnectionError) as error:
             self._refs, self._begun = {}, set()
             raise ClusterError(
                 f"the Ray cluster was lost ({type(error).__name__}). Finished results are kept; run the same command "
                 "to resume."
             ) from None
-        self._begun |= {job for job, kind, _ in messages if kind == BEGUN}
-        found = [Event(job, "message", value) for job, kind, value in messages if kind != BEGUN]
+        found: list[Event] = []
+        for job, kind, value in messages:
+            if kind == BEGUN:
+                self._begun.add(job)
+            elif kind == RECORD:
+                found += self.new_record(job, *value)
+            else:
+                found.append(Event(job, "message", value))
         for ref in ended:
             job = self._refs.pop(ref)
             self._begun.discard(job)
-            found.append(self.outcome(job, ref))
+            end = self.outcome(job, ref)
+            if end.kind == "finished":
+                result, records = end.value
+                found += [event for k, record in enumerate(records) for event in self.new_record(job, k, record)]
+                end = Event(job, "finished", result)
+            found.append(end)
         return found
 
+    def new_record(self, job: str, number: int, record: Record) -> list[Event]:
+        """Return the message of a Record, unless it has arrived before."""
+        if number < self._records[job]:
+            return []
+        self._records[job] = number + 1
+        return [Event(job, "message", ("on_record", (record,)))]
+
     def outcome(self, job: str, ref: Any) -> Event:
-        """Return how a task has ended."""
+        """Return how a task has ended; the value of one that has finished is its result and all its Records."""
         errors = self.ray.exceptions
         try:
             return Event(job, "finished", self.ray.get(ref))
@@ -220,15 +243,16 @@ class Reporter:
         self.ray = importlib.import_module("ray")
         self.latest: dict[str, tuple[str, str, Any]] = {}
         """The latest message of each progress callback: older ones need not be sent."""
+        self.records: list[Record] = []
         self.sent = time.monotonic()
 
     def report(self, name: str, *values: Any) -> None:
         """Send a Record at once, and progress with the next flush."""
-        message = (self.job, "message", (name, values))
         if name == "on_record":
-            self.flush([message])
+            self.records.append(values[0])
+            self.flush([(self.job, RECORD, (len(self.records) - 1, values[0]))])
         else:
-            self.latest[name] = message
+            self.latest[name] = (self.job, "message", (name, values))
 
     def flush(self, messages: list[tuple[str, str, Any]]) -> bool:
         """Send messages, wait until they have arrived, and return whether the job should stop."""
@@ -245,7 +269,7 @@ class Reporter:
 def run_there(
     mailbox: Any, job: str, version: str | None, cpus: float, function: Callable[..., Any], *arguments: Any
 ) -> Any:
-    """Run a job in a worker of the cluster."""
+    """Run a job in a worker of the cluster; return its result and all its Records."""
     import torch
 
     here = versions().get("diffclone")
@@ -256,6 +280,6 @@ def run_there(
     reporter.flush([(job, BEGUN, None)])
     callbacks = Callbacks(**{name: partial(reporter.report, name) for name in MESSAGES}, check_stop=reporter.check_stop)
     try:
-        return function(*arguments, callbacks)
+        return function(*arguments, callbacks), reporter.records
     except KeyboardInterrupt:
         raise ClusterError("the job was stopped") from None
