@@ -12,11 +12,12 @@ demonstrations are too large for a training in memory; updates hardly depend on 
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, final
@@ -25,7 +26,7 @@ import numpy as np
 import torch
 import tyro
 
-from diffclone import BC, DBC, Demonstrations
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training
 from diffclone.cli.console import print_json, print_message
 from diffclone.data.formats import open_blocks
 from diffclone.data.formats.memory import parse_bytes
@@ -39,26 +40,31 @@ from diffclone.settings import to_dict
 from diffclone.training import Progress, Stack
 from diffclone.training.feed import EVERY
 from diffclone.training.shares import Shares
-from diffclone.training.suggestion import suggest
 
 OBS, ACT, STEPS = 40, 10, 1000
 """Sizes of observations and actions, and steps of an episode."""
+WIDTH = 256
+"""Of all networks."""
 SHARD = 64e6
 """Bytes of a shard."""
+DIFFERENT = 8
+"""Shards with numbers of their own."""
 PART = 0.5e9
 """Bytes of demonstrations that are trained on in memory."""
 
 
 def write_shards(folder: Path, size: float) -> int:
-    """Write shards of about `size` bytes in all, and return how many. The numbers of shards differ."""
-    row = 4 * (OBS + ACT)
-    count, episodes = max(1, round(size / SHARD)), max(1, int(min(SHARD, size) // (row * STEPS)))
+    """Write shards of about `size` bytes in all, and return how many. From `DIFFERENT` on they are copies."""
+    count, episodes = max(1, round(size / SHARD)), max(1, int(min(SHARD, size) // (4 * (OBS + ACT) * STEPS)))
     rng, ends = np.random.default_rng(0), np.arange(1, episodes + 1) * STEPS
-    base = rng.standard_normal((episodes * STEPS, OBS), dtype=np.float32)
     mix = rng.standard_normal((OBS, ACT), dtype=np.float32) / OBS**0.5
     for number in range(count):
-        obs = base + np.float32(0.1 * rng.standard_normal())
-        np.savez(folder / f"shard-{number}.npz", obs=obs, act=np.tanh(obs @ mix), episode_ends=ends)
+        path = folder / f"shard-{number}.npz"
+        if number >= DIFFERENT:
+            shutil.copyfile(folder / f"shard-{number % DIFFERENT}.npz", path)
+            continue
+        obs = rng.standard_normal((episodes * STEPS, OBS), dtype=np.float32)
+        np.savez(path, obs=obs, act=np.tanh(obs @ mix), episode_ends=ends)
     return count
 
 
@@ -94,8 +100,8 @@ def compare_rates(
     for _ in range(rounds):
         for name, updates in trainings.items():
             begun = time.perf_counter()
-            updates.run(2 * EVERY)
-            found.setdefault(name, []).append(2 * EVERY / (time.perf_counter() - begun))
+            updates.run(EVERY)
+            found.setdefault(name, []).append(EVERY / (time.perf_counter() - begun))
     for updates in trainings.values():
         updates.close()
     ratios = [ours / theirs for ours, theirs in zip(found["streamed"], found["in memory"], strict=True)]
@@ -110,12 +116,12 @@ def measure(folder: Path, memory: int, members: int, updates: int, rounds: int) 
     opened = time.perf_counter() - begun
     demos.summary  # noqa: B018
     summarised = time.perf_counter() - begun - opened
-    methods = {"bc": suggest(BC(), demos), "dbc": suggest(DBC(), demos)}
+    training = Training(updates=updates)
+    guide = DiffusionGuide(training=training, width=WIDTH)
     short: dict[str, Any] = {
-        name: replace(method, training=replace(method.training, updates=updates)) for name, method in methods.items()
+        "bc": BC(training=training, network=Network(width=WIDTH, depth=2)),
+        "dbc": DBC(training=training, network=Network(width=WIDTH, depth=2), guide=guide),
     }
-    guide = short["dbc"].guide
-    short["dbc"] = replace(short["dbc"], guide=replace(guide, training=replace(guide.training, updates=updates)))
     rates = {name: train_streamed(method, demos, members) for name, method in short.items()}
     peak = memory_of_process("VmHWM")
     shards = sorted(folder.glob("*.npz"))[: max(1, int(PART // SHARD))]
@@ -124,7 +130,7 @@ def measure(folder: Path, memory: int, members: int, updates: int, rounds: int) 
         loaded = loaded.joined(Demonstrations.load(shard))
     compared = {
         "bc": compare_rates(short["bc"], short["bc"], demos, loaded, members, rounds),
-        "guide": compare_rates(short["dbc"], short["dbc"].guide, demos, loaded, members, rounds),
+        "guide": compare_rates(short["dbc"], guide, demos, loaded, members, rounds),
     }
     return {
         "pairs": demos.num_steps,
@@ -149,9 +155,9 @@ class Streaming:
     memory: str = "2GB"
     """Memory that the process may use."""
     members: int = 2
-    updates: int = 1000
+    updates: int = 512
     """Updates of each stage."""
-    rounds: int = 9
+    rounds: int = 7
     folder: Path | None = None
     """Where the temporary folder is made."""
     out: Path | None = None
