@@ -33,6 +33,7 @@ from docs import (
     reliability_tables,
     reproduction_tables,
     selection_tables,
+    streaming_tables,
     study_cost_tables,
     study_tables,
     task_tables,
@@ -61,6 +62,7 @@ PAGES = (
     "design",
     "chunks",
     "methods/pixels",
+    "scale",
 )
 """Pages with blocks."""
 BUNDLED = "b591c848e3e57aea"
@@ -215,6 +217,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **job_tables.BLOCKS,
     **reliability_tables.BLOCKS,
     **selection_tables.BLOCKS,
+    **streaming_tables.BLOCKS,
     **study_cost_tables.BLOCKS,
     **study_tables.BLOCKS,
     **transfer_tables.BLOCKS,

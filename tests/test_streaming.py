@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.reading import FORMATS
-from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training, fit
+from diffclone import Demonstrations, Training, fit
 from diffclone.cli.main import main
 from diffclone.data import Normaliser, Streamed
 from diffclone.data.formats import open_blocks
@@ -29,44 +29,17 @@ from diffclone.training.feed import Feed, Flow
 from diffclone.training.session import SINGLE_STEPS
 from diffclone.training.step import Dataset
 from diffclone.training.windows import Windows
-
-MEMORY = 60_000
-"""Bytes that leave room for some 370 of the pairs below."""
-EVERY = 16
-"""Updates after which a part of the buffer is replaced, fewer than in use."""
-SHORT = Training(updates=64, batch=16, lr=1e-3)
-NETWORK = Network(width=8, depth=1)
-BC_SMALL = BC(training=SHORT, network=NETWORK)
-LONGER = BC(training=replace(SHORT, updates=128), network=NETWORK)
-DBC_SMALL = DBC(training=SHORT, network=NETWORK, guide=DiffusionGuide(training=SHORT, width=8, steps=20))
-
-
-def make_demos(episodes: int = 60, seed: int = 0) -> Demonstrations:
-    """Return episodes of 10 to 60 steps, whose pairs tell their episode."""
-    rng = np.random.default_rng(seed)
-    lengths = rng.integers(10, 60, episodes)
-    obs = rng.standard_normal((lengths.sum(), 3)).astype(np.float32) + 5
-    obs[:, 0] = np.repeat(np.arange(episodes), lengths)
-    obs[:, 2] = 0.1  # a constant that float32 cannot represent
-    return Demonstrations(obs, np.tanh(obs[:, :2] / 30), np.cumsum(lengths))
-
-
-DEMOS = make_demos()
-
-
-def write_shards(demos: Demonstrations, folder: Path, save: Callable[..., None] = np.savez, per_file: int = 7) -> Path:
-    """Write a folder of npz files with some episodes each."""
-    folder.mkdir()
-    for number, first in enumerate(range(0, demos.num_episodes, per_file)):
-        part = demos.take(range(first, min(first + per_file, demos.num_episodes)))
-        save(folder / f"part-{number}.npz", obs=part.obs, act=part.act, episode_ends=part.episode_ends)
-    return folder
-
-
-def stream(path: Path | str, memory: int = MEMORY) -> Streamed:
-    found = open_blocks(path, NO_OPTIONS, memory)
-    assert isinstance(found, Streamed)
-    return found
+from streaming_examples import (
+    BC_SMALL,
+    DBC_SMALL,
+    DEMOS,
+    EVERY,
+    LONGER,
+    MEMORY,
+    SHORT,
+    stream,
+    write_shards,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -259,6 +232,7 @@ def test_a_training_in_blocks_is_the_same_interrupted_alone_and_in_a_stack(shard
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
 
 
+@pytest.mark.slow
 def test_a_policy_from_blocks_learns_what_one_in_memory_learns(shards: Path) -> None:
     method = DiffusionPolicy(training=replace(SHORT, updates=64), width=16, steps=20)
     assert torch.isfinite(train(method, stream(shards))["policy"]).all()

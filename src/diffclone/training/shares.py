@@ -95,7 +95,7 @@ class Shares:
         """Whether shares may run at the same time: the first block on a GPU is compiled and captured."""
         self.copies: dict[torch.device, Dataset] = {}
         """Held-out data on the device of each share."""
-        buffers = {share.data.obs.device: share.data.buffer for share in self.shares}
+        buffers = {share.data.obs.data_ptr(): share.data.buffer for share in self.shares}
         self.flow = None
         if data.feed is not None:
             self.flow = Flow(data.feed, list(buffers.values()), rng.path, model.training.batch)
