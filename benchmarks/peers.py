@@ -12,6 +12,7 @@ the same sizes; imitation's is an actor and a critic, and fits a Gaussian.
 
 import importlib.metadata
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -77,10 +78,14 @@ class Peer:
 
     def run(self, count: int) -> None:
         """Do updates."""
+        self.cpu_seconds(count)
+
+    def cpu_seconds(self, count: int) -> float:
+        """Do updates and return their CPU time."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{count}\n")
         self.process.stdin.flush()
-        self.told()
+        return self.told()["cpu_seconds"]
 
     def close(self) -> None:
         """End it."""
@@ -109,8 +114,43 @@ def environment(folder: Path, package: str, seconds: float) -> Path:
     return python
 
 
-def measure(name: str, folder: Path, *, seconds: float, window: float, rounds: int) -> dict[str, Any]:
+def count_by_cpu_time(ours: Candidate, peer: Any, name: str, window: float, rounds: int) -> dict[str, Any]:
+    """Updates per second of CPU time, the median over turns, for a machine with other work. All run on one core."""
+
+    def own_seconds(count: int) -> float:
+        begun = time.process_time()
+        ours.run(count)
+        return time.process_time() - begun
+
+    timers = {"ours": own_seconds, name: peer.cpu_seconds}
+    counts: dict[str, int] = {}
+    for who, timer in timers.items():
+        timer(2 * SCANNED)
+        counts[who] = max(1, round(window / timer(SCANNED))) * SCANNED
+    rates: dict[str, list[float]] = {who: [] for who in timers}
+    for _ in range(rounds):
+        for who, timer in timers.items():
+            rates[who].append(counts[who] / timer(counts[who]))
+    return {
+        who: {
+            "updates_per_second": float(np.median(found)),
+            "slowest": min(found),
+            "fastest": max(found),
+            "members": ours.members,
+            "threads": 1,
+        }
+        for who, found in rates.items()
+    }
+
+
+def measure(
+    name: str, folder: Path, *, seconds: float, window: float, rounds: int, cpu_time: bool = False
+) -> dict[str, Any]:
     """Rates of ours and of the peer, or why there are none."""
+    cores = os.sched_getaffinity(0)
+    if cpu_time:
+        os.sched_setaffinity(0, {min(cores)})  # the peer, which is started now, inherits it
+        torch.set_num_threads(1)
     given = prepare_setup(CASES[name], torch.device("cpu"))
     try:
         python = environment(folder, name, seconds)
@@ -121,6 +161,14 @@ def measure(name: str, folder: Path, *, seconds: float, window: float, rounds: i
     except CannotRun as fault:
         return {"left_out": str(fault)}
     block = SCANNED if name in PACKAGES else 1
+    if cpu_time:
+        try:
+            rates = count_by_cpu_time(ours(given), peer, name, window, rounds)
+        finally:
+            peer.close()
+            os.sched_setaffinity(0, cores)
+        ratio = rates["ours"]["updates_per_second"] / rates[name]["updates_per_second"]
+        return {"rates": rates, "ratio": ratio, "peer": peer.about, "clock": "cpu"}
     playing = [ours(given), Candidate(name, CASES[name].members, peer.run, block, sets_threads=True)]
     try:
         timed = time_in_turns(playing, torch.device("cpu"), window=window, rounds=rounds)
@@ -145,6 +193,8 @@ class Peers:
     """Turns of each candidate."""
     window: float = 1.0
     """Seconds of a turn."""
+    cpu_time: bool = False
+    """Count CPU time on one core instead of time: for a machine with other work."""
     json: bool = False
     """Print the Records instead of a table."""
     out: Path | None = None
@@ -156,7 +206,9 @@ class Peers:
         for name in self.peers:
             print_message(f"{name}: installing where it is not, then taking turns")
             begun = time.monotonic()
-            found = measure(name, self.folder, seconds=self.seconds, window=self.window, rounds=self.rounds)
+            found = measure(
+                name, self.folder, seconds=self.seconds, window=self.window, rounds=self.rounds, cpu_time=self.cpu_time
+            )
             records.append(
                 Record(
                     kind="benchmark",

@@ -170,6 +170,9 @@ def peers_table(records: Sequence[Record]) -> Table:
         rates = [round_to_3_digits(results["rates"][who]["updates_per_second"]) for who in (name, "ours")]
         members = record.settings["case"]["members"]
         trained = trained if members == 1 else f"{trained}, {members} members"
+        if results.get("clock") == "cpu":
+            load: Any = record.settings["machine"]["load_before"]
+            trained = f"{trained}; one core, CPU time, load average {load:.0f}"
         rows.append([name, trained, *rates, f"{round_to_3_digits(results['ratio'])} ×"])
     return Table("Peers", columns, rows)
 

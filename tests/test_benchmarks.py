@@ -12,6 +12,7 @@ from torch import Tensor
 from benchmarks import peers, released, vmapped
 from benchmarks.speed import inference
 from benchmarks.speed.cases import Case, TrainingSetup, make_updates, prepare_setup
+from benchmarks.speed.timing import Candidate
 from diffclone.guides.diffusion import antithetic
 from diffclone.methods import METHODS
 from diffclone.model import Batch
@@ -127,6 +128,21 @@ def test_a_peer_takes_turns_from_its_own_process(
     )
     assert record.results["peer"]["torch"] == torch.__version__
     assert json.loads(capsys.readouterr().out)[0]["results"] == record.results
+
+
+def test_cpu_time_is_counted_on_a_busy_machine() -> None:
+    class Peer:
+        def cpu_seconds(self, count: int) -> float:
+            return count / 1000
+
+    def work(count: int) -> None:
+        for _ in range(count):
+            sum(range(10_000))
+
+    found = peers.count_by_cpu_time(Candidate("ours", 2, work), Peer(), "peer", 0.001, 2)
+    assert found["peer"]["updates_per_second"] == pytest.approx(1000)
+    assert found["ours"]["updates_per_second"] > 0
+    assert {rates["members"] for rates in found.values()} == {2}
 
 
 def test_a_peer_that_does_not_install_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
