@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from diffclone.records import Record
+from diffclone.training.search_plan import GRIDS, Grid
 
 RECORDS = Path(__file__).parent / "records" / "selection.jsonl"
 DEVELOPMENT = ("maze-25", "fetch-pick-27", "fetch-pick-68", "fetch-pick-10")
@@ -65,6 +66,31 @@ def settings_table() -> str:
     return "\n".join(lines)
 
 
+def grids_table() -> str:
+    """Return the regret of the rule with each grid of `train`, on each setting."""
+    records = [r for r in read_records() if r.results.get("grids")]
+    names = [f"{r.results['setting']}{'' if r.results['setting'] in DEVELOPMENT else ' (test)'}" for r in records]
+    lines = [f"| grid | {' | '.join(names)} | mean | worst |", f"|---|{'---|' * (len(names) + 2)}"]
+    for k, grid in enumerate(GRIDS):
+        values = [r.results["grids"][k] for r in records]
+        if None in values:
+            continue
+        shown = " | ".join(f"{value:.1f}" for value in values)
+        lines.append(f"| {describe(grid)} | {shown} | {np.mean(values):.1f} | {max(values):.1f} |")
+    return "\n".join(lines)
+
+
+def describe(grid: Grid) -> str:
+    """Return the values of a grid."""
+    noise, λ, κ, lr = (
+        ", ".join(f"{value:g}" for value in values)
+        for values in (grid.state_noise, grid.coefficient, grid.away, grid.lr)
+    )
+    guided = f"; DBC: λ {λ}, κ {κ}" if grid.coefficient else ""
+    rates = f"; lr {lr}" if len(grid.lr) > 1 else ""
+    return f"BC: state noise {noise}{guided}{rates}; up to {max(grid.snapshots):,} updates"
+
+
 def refit_table() -> str:
     """Return the success of BC by updates, trained on part of the demonstrations and on all of them."""
     records = [r for r in read_records() if r.results["refit"]["updates"]]
@@ -82,6 +108,7 @@ def refit_table() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "selection-settings": settings_table,
     "selection-refit": refit_table,
+    "selection-grids": grids_table,
     "selection-regret": lambda: regret_table("regret"),
     "selection-regret-split": lambda: regret_table("regret_split"),
 }

@@ -8,9 +8,7 @@ from docs.study_tables import finished_stages, known_settings, read_records
 
 def transfer_table() -> str:
     """Return the best shared configuration of each method, of any length and of the longest."""
-    stages = {method.name: finished_stages("tuning", method.name) for method in TUNED_METHODS.values()}
-    settings = [setting for setting in known_settings() if setting in stages["BC"] and setting in stages["DBC (paper)"]]
-    methods = [name for name, done in stages.items() if all(setting in done for setting in settings)]
+    settings, methods = common_settings()
     lines = [
         f"| method | one configuration | {' | '.join(settings)} | mean | worst | mean, setting left out |",
         f"|{'---|' * (len(settings) + 5)}",
@@ -19,6 +17,13 @@ def transfer_table() -> str:
         for shared in shared_configurations(read_records(), settings, methods, length):
             lines.append(row(shared, settings))
     return "\n".join(lines)
+
+
+def common_settings() -> tuple[list[str], list[str]]:
+    """Return the settings on which BC and DBC (paper) are tuned, and the methods that are tuned on all of them."""
+    stages = {method.name: finished_stages("tuning", method.name) for method in TUNED_METHODS.values()}
+    settings = [setting for setting in known_settings() if setting in stages["BC"] and setting in stages["DBC (paper)"]]
+    return settings, [name for name, done in stages.items() if all(setting in done for setting in settings)]
 
 
 def row(shared: SharedConfiguration, settings: list[str]) -> str:
@@ -30,5 +35,22 @@ def row(shared: SharedConfiguration, settings: list[str]) -> str:
     return f"| {shared.method} | {chosen} | {cells} | {mean(values):.1f} | {min(values):.0f} | {left_out:.1f} |"
 
 
-BLOCKS = {"study-transfer": transfer_table}
+def lengths_table() -> str:
+    """Return the mean of the best shared configuration at each length, and what the configuration is."""
+    settings, methods = common_settings()
+    lines = [
+        f"| method | {' | '.join(f'{update:,}' for update in SNAPSHOTS)} |",
+        f"|{'---|' * (len(SNAPSHOTS) + 1)}",
+    ]
+    columns = [shared_configurations(read_records(), settings, methods, update) for update in SNAPSHOTS]
+    for rows in zip(*columns, strict=True):
+        cells = [
+            f"{mean(list(shared.relative.values())):.1f} ({describe_configuration(shared.configuration)})"
+            for shared in rows
+        ]
+        lines.append(f"| {rows[0].method} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+BLOCKS = {"study-transfer": transfer_table, "study-transfer-lengths": lengths_table}
 """For docs/make.py."""

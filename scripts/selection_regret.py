@@ -28,9 +28,12 @@ import numpy.typing as npt
 from diffclone.records import Record
 from diffclone.tasks import TASKS
 from diffclone.training.choice import Candidate, choose, list_candidates, rule_metric
+from diffclone.training.search_plan import GRIDS, WEIGHT_DECAY, Grid
 from diffclone.training.selection import NAMES
 
 BASELINE = "BC"
+AWAY = {"DBC (paper)": 0.0, "DBC (ours)": 1.0}
+"""κ of the study's methods."""
 SPLITS = 50
 """Random halves of the starts for `--split`."""
 Rule = Callable[[Sequence[Candidate]], int]
@@ -130,6 +133,39 @@ def regrets(setting: Setting, rules: Mapping[str, Rule], seeds: int, *, split: b
     return {name: float(np.mean(values)) for name, values in found.items()}
 
 
+def grid_regrets(setting: Setting, seeds: int) -> list[float | None]:
+    """Return the rule's regret with the candidates of each grid of `train`, against an oracle that sees all candidates.
+
+    As with `--split`. None for a grid of which the study has no candidates of some method or length.
+    """
+    everything, halves, known = setting.candidates(), half_scores(setting.outcomes()), setting.seeds()
+    found: list[float | None] = []
+    for grid in GRIDS:
+        own = [k for k, candidate in enumerate(everything) if in_grid(candidate, grid)]
+        lengths = {everything[k].updates for k in own}
+        guided = {everything[k].fields["coefficient"] for k in own if everything[k].method != BASELINE}
+        if lengths != set(grid.snapshots) or guided != set(grid.coefficient):
+            found.append(None)
+            continue
+        values: list[float] = []
+        for k in range(len(known)):
+            candidates = setting.candidates([known[(k + j) % len(known)] for j in range(min(seeds, len(known)))])
+            choice = own[choose([candidates[place] for place in own])]
+            values += [100 * float(b[a.argmax()] - b[choice]) for a, b in halves]
+        found.append(float(np.mean(values)))
+    return found
+
+
+def in_grid(candidate: Candidate, grid: Grid) -> bool:
+    """Return whether a search with the grid tries the candidate."""
+    fields = candidate.fields
+    if candidate.updates not in grid.snapshots or fields["training.lr"] not in grid.lr:
+        return False
+    if candidate.method == BASELINE:
+        return fields["state_noise"] in grid.state_noise and fields["training.weight_decay"] == WEIGHT_DECAY
+    return AWAY[candidate.method] in grid.away and fields["coefficient"] in grid.coefficient
+
+
 def half_scores(
     outcomes: Sequence[npt.NDArray[np.float64]],
 ) -> list[tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]:
@@ -180,6 +216,7 @@ def make_record(setting: Setting, rules: Mapping[str, Rule], seeds: int, records
         "refit": refit(setting, records),
         "regret": regrets(setting, rules, seeds, split=False),
         "regret_split": regrets(setting, rules, seeds, split=True),
+        "grids": grid_regrets(setting, seeds),
     }
     return Record("selection", {}, [], first.data, results, first.device, sum(r.seconds for r in setting.records))
 

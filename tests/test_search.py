@@ -107,14 +107,14 @@ def test_the_plan_has_the_time_of_every_stage() -> None:
         {
             "trying BC: policy": 4 * 200 / 1000 + scored,
             "trying DBC: guide": 300 / 500,
-            "trying DBC: policy": 4 * 200 * (1 + 1.7) / 2 / 400 + scored,
+            "trying DBC: policy": 4 * 200 * 1.7 / 400 + scored,
             "final training: guide": 300 / 250,
             "final training: policy": 1.7 * 200 / 200,
         }
     )
     assert RATES.final_seconds(grid, "bc", 100) == {"final training: policy": 0.2}
     assert describe_grid(grid, seconds) == (
-        "trying 4 members of BC and 4 of DBC, each at 100, 200 updates; about 10 s: BC 5 s, DBC 7 s; "
+        "trying 4 members of BC and 4 of DBC, each at 100, 200 updates; about 15 s: BC 5 s, DBC 8 s; "
         "then the final training, up to 3 s."
     )
 

@@ -3,8 +3,9 @@ from typing import Any
 import pytest
 
 from diffclone.records import Record
-from diffclone.training.choice import choose
-from scripts.selection_regret import last, lowest, make_record, read_settings, regrets
+from diffclone.training.choice import Candidate, choose
+from diffclone.training.search_plan import Grid
+from scripts.selection_regret import in_grid, last, lowest, make_record, read_settings, regrets
 
 
 def record(snapshot: int, success: list[str], errors: list[float], **more: Any) -> Record:
@@ -64,3 +65,26 @@ def test_the_record_has_both_kinds_of_regret() -> None:
     assert (made["candidates"], made["seeds"], made["metric"]) == (4, 2, "error_absolute")
     assert made["regret"]["the rule"] > 0
     assert set(made["regret_split"]) == set(made["regret"])
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "updates", "tried"),
+    [
+        ("BC", {"state_noise": 0.1, "training.weight_decay": 0.1}, 500, True),
+        ("BC", {"state_noise": 0.1, "training.weight_decay": 0.0}, 500, False),
+        ("BC", {"state_noise": 0.05, "training.weight_decay": 0.1}, 500, False),
+        ("DBC (paper)", {"coefficient": 3.0}, 500, True),
+        ("DBC (paper)", {"coefficient": 1.0}, 500, False),
+        ("DBC (paper)", {"coefficient": 3.0}, 2000, False),
+        ("DBC (ours)", {"coefficient": 3.0}, 500, False),
+    ],
+)
+def test_a_grid_tries_some_candidates_of_the_study(
+    method: str,
+    fields: dict[str, float],
+    updates: int,
+    tried: bool,  # noqa: FBT001
+) -> None:
+    grid = Grid(2, (500, 1_000), state_noise=(0.0, 0.1), coefficient=(0.3, 3.0))
+    assert in_grid(Candidate(method, {"training.lr": 1e-3, **fields}, updates, {}), grid) is tried
+    assert not in_grid(Candidate(method, {"training.lr": 3e-4, **fields}, updates, {}), grid)

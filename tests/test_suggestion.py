@@ -45,7 +45,7 @@ def test_guides_have_twice_and_diffusion_policies_ten_times_the_updates() -> Non
     demos = blank(12_800, 6, 2)
     dbc = suggest(DBC(), demos)
     assert (dbc.training.updates, dbc.guide.training.updates) == (5_000, 10_000)
-    assert dbc.coefficient == "auto"
+    assert dbc.coefficient == DBC().coefficient
     assert suggest(DiffusionPolicy(), demos).training.updates == 50_000
     assert suggest(FlowMatching(), demos).training.updates == 50_000
 
