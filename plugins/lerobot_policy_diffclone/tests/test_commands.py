@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from conftest import SMALL
 from diffclone.errors import InvalidSettings
 from lerobot_policy_diffclone import GymnasiumStateEnv
+from lerobot_policy_diffclone.convert import to_diffclone
 
 
 @pytest.fixture
@@ -68,6 +69,7 @@ def test_train_resume_and_play(dataset: Path, tmp_path: Path) -> None:
     assert int(resumed["updates"]) == 6
     assert all(torch.allclose(resumed[name], value, atol=1e-6) for name, value in whole.items())
     assert {"config.json", "model.safetensors", "policy_preprocessor.json"} <= {path.name for path in saved.iterdir()}
+    assert to_diffclone(saved)(np.zeros((2, 3))).shape == (2, 1), "an action of one number"
     lerobot(
         "eval",
         f"--policy.path={saved}",

@@ -77,8 +77,10 @@ def to_diffclone(folder: Path) -> Policy:
     preprocessor, _ = make_pre_post_processors(config, str(folder))
     (step,) = [s for s in preprocessor.steps if isinstance(s, NormalizerProcessorStep)]
     keys = list(config.observation_features)
+    # LeRobot stores the statistics of a feature with one number as scalars.
     found = {
-        key: {name: torch.as_tensor(v).float() for name, v in values.items()} for key, values in step.stats.items()
+        key: {name: torch.as_tensor(v).float().reshape(-1) for name, v in values.items()}
+        for key, values in step.stats.items()
     }
     act = found[ACTION]
     low, high = (act.get(name, act["mean"] + sign * SPREAD * act["std"]) for name, sign in (("min", -1), ("max", 1)))
