@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -13,7 +14,6 @@ import numpy as np
 import psutil
 import pytest
 
-from conftest import Command
 from diffclone.experiments.executors.cluster import ClusterError, RayExecutor, connect
 from diffclone.experiments.executors.dispatch import Dispatcher, Work
 from diffclone.experiments.executors.interface import Callbacks, Needs, WorkerLost
@@ -104,14 +104,20 @@ def test_an_address_that_does_not_answer_takes_seconds() -> None:
         assert time.monotonic() - begun < 60
 
 
-def test_a_sweep_resumes_and_chooses(diffclone: Command, tmp_path: Path) -> None:
+def sweep(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run a small sweep in its own process: Ray Tune pickles a class that the type checks of the tests wrap."""
     over = ["--over", "network.width=8,32", "training.lr=0.001,0.0003"]
-    flags = ["spiral", *over, "--snapshots", "32", "64", "--seeds", "2", "--device", "cpu", "--out", tmp_path / "out"]
+    flags = ["spiral", *over, "--snapshots", "32", "64", "--seeds", "2", "--device", "cpu", "--out", str(folder)]
+    command = [sys.executable, "-m", "diffclone", "sweep", *flags, "--json", *more]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_sweep_resumes_and_chooses(tmp_path: Path) -> None:
     results: list[Any] = []
     for _ in range(2):
-        code, out, err = diffclone("sweep", *flags, "--json")
-        assert code == 0, err
-        results.append(json.loads(out.strip().splitlines()[-1]))
+        done = sweep(tmp_path / "out")
+        assert done.returncode == 0, done.stderr
+        results.append(json.loads(done.stdout.strip().splitlines()[-1]))
     assert results[0] == results[1], "nothing is repeated"
     records = Record.read_all(tmp_path / "out" / "records.jsonl")
     tried = [(*record.results["sweep"].values(), record.results["snapshot"]) for record in records]
@@ -120,6 +126,6 @@ def test_a_sweep_resumes_and_chooses(diffclone: Command, tmp_path: Path) -> None
     assert len(tried) < 8, "ASHA stopped some at the first snapshot"
     assert results[0]["method"]["network"]["width"] == results[0]["chosen"]["network.width"]
     assert (tmp_path / "out" / "run" / "policy" / "config.json").exists()
-    code, _, err = diffclone("sweep", *flags, "--method", "dbc")
-    assert code == 2
-    assert "holds another sweep" in err
+    other = sweep(tmp_path / "out", "--method", "dbc")
+    assert other.returncode == 2
+    assert "holds another sweep" in other.stderr
