@@ -45,6 +45,7 @@ ROOT = DOCS.parent
 RECORDS = DOCS / "records"
 PAPER = tomllib.loads((ROOT / "src/diffclone/experiments/paper.toml").read_text(encoding="utf-8"))
 PAGES = (
+    "index",
     "results",
     "tasks",
     "external",
@@ -61,6 +62,11 @@ PAGES = (
     "what-dbc-does",
     "design",
     "chunks",
+    "methods/bc",
+    "methods/dbc",
+    "methods/ibc",
+    "methods/diffusion-policy",
+    "methods/guides",
     "methods/pixels",
     "scale",
 )

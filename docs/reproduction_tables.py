@@ -80,6 +80,13 @@ def experiment_table(name: str) -> str:
     return f"No table: a figure of {measured} Records." if measured else "Not run."
 
 
+def method_table(row: str) -> str:
+    """Return the row of a method in the main table, one line per task."""
+    table = next(table for table in load_results() if table.name == "main-table")
+    cells = tuple(cell for cell in table.cells if cell.row == row)
+    return to_markdown(replace(table, rows=(row,), cells=cells)).rstrip("\n")
+
+
 def main_differences() -> str:
     """Return DBC minus BC on every task, with our settings."""
     main, pixels = (next(table for table in load_results() if table.name == name) for name in ("main-table", "pixels"))
@@ -166,6 +173,10 @@ BLOCKS = {
     "claims-notes": lambda: markdown_notes(load_claims()),
     "reproduction-levels": lambda: describe_levels(load_results()),
     "reproduction-differences": main_differences,
+    "results-bc": lambda: method_table("BC"),
+    "results-ibc": lambda: method_table("Implicit BC"),
+    "results-diffusion-policy": lambda: method_table("Diffusion Policy"),
+    "results-dbc": lambda: method_table("DBC (ours)"),
     "reproduction-losses": loss_table,
     "reproduction-missing": missing_list,
     "reproduction-contradictions": contradictions_list,

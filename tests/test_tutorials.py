@@ -1,32 +1,50 @@
-"""The code of the tutorials and of the questions, run as it is written. Errors that pages show are the real ones."""
+"""The code of the first page, the tutorials and the questions, run as written. Errors on pages are the real ones."""
 
 import shlex
 from pathlib import Path
 
 import pytest
 
+from diffclone.tasks import TASKS
 from snippets import ROOT, forget_modules, read_blocks, run_page
 
-TUTORIALS = [*sorted((ROOT / "docs/tutorials").glob("*.md")), ROOT / "docs/faq.md"]
-SLOW = {"cluster", "guide", "reproduce"}
-"""Tutorials that take more than a few seconds."""
+PAGES = [*sorted((ROOT / "docs/tutorials").glob("*.md")), ROOT / "docs/faq.md", ROOT / "docs/index.md"]
+SLOW = {"cluster", "guide", "index", "reproduce"}
+"""Pages that take more than a few seconds."""
 NOT_RUN = {
-    "diffclone reproduce expert-term --out reproduction": "takes an hour; the line above it is the same with --quick",
+    "make demo": "runs for minutes; docs.make --time runs and measures it",
+    "pip install -c constraints.txt '.[all]'": "needs a package index; tests/test_wheel.py installs the wheel",
+    "diffclone train fetch-pick-27 --method bc --out bc": "makes the picture",
+    "diffclone train fetch-pick-27 --method dbc --out dbc": "makes the picture",
+    "diffclone render bc --beside dbc --starts 2 --every 2 --width 480 --out bc-and-dbc.webp": "makes the picture",
+    "diffclone reproduce expert-term --out reproduction": "takes an hour; --quick above is run",
+    "diffclone reproduce main-table --shard '$SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT' --out parts": "needs Slurm",
+    "pip install 'diffclone[ray]'": "needs a package index",
+    "ray start --head": "starts processes that stay",
+    "ray start --address FIRST:6379": "needs a second machine",
+    "diffclone reproduce main-table --only maze,bc,dbc --quick --on ray --out cluster": "starts a cluster",
 }
 """Commands, and first lines of blocks of Python, that are not run, with the reason."""
+
+
+def make_demonstrations() -> None:
+    """Write the file that the first page calls "mine.npz"."""
+    TASKS["maze"].demonstrations().take(range(5)).save("mine.npz")
 
 
 def mark(page: Path) -> object:
     return pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in SLOW else [])
 
 
-@pytest.mark.parametrize("page", [mark(page) for page in TUTORIALS])
+@pytest.mark.parametrize("page", [mark(page) for page in PAGES])
 def test_a_tutorial_runs_as_written(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("DIFFCLONE_CACHE", str(tmp_path / "guides"))
+    if page.stem == "index":
+        make_demonstrations()
     try:
         run_page(page, NOT_RUN, capsys)
     finally:
@@ -34,14 +52,14 @@ def test_a_tutorial_runs_as_written(
 
 
 def test_every_command_of_a_tutorial_is_in_a_block_that_is_run() -> None:
-    for page in TUTORIALS:
+    for page in PAGES:
         for block in read_blocks(page):
             named = [line for line in block.code.splitlines() if line.startswith("diffclone ")]
             assert block.language == "sh" or not named, f"{page.name}, line {block.line}: {named}"
 
 
 def test_every_reason_belongs_to_a_command() -> None:
-    blocks = [block for page in TUTORIALS for block in read_blocks(page)]
+    blocks = [block for page in PAGES for block in read_blocks(page)]
     known = {line for block in blocks if block.language == "sh" for line in block.commands}
     known |= {block.code.partition("\n")[0] for block in blocks if block.language == "python"}
     assert set(NOT_RUN) <= known

@@ -111,7 +111,7 @@ def write_frames(path: Path, frames: Sequence[Image], fps: float = FRAMES_PER_SE
         imageio.imwrite(path, np.stack(frames), duration=1000 / fps, loop=0)
         return
     if path.suffix == ".webp":
-        imageio.imwrite(path, np.stack(frames), duration=1000 / fps, loop=0, quality=60, method=6)
+        imageio.imwrite(path, np.stack(frames), duration=1000 / fps, loop=0, quality=40, method=6)
         return
     try:
         imageio.imwrite(path, np.stack(frames), fps=fps, macro_block_size=8)
