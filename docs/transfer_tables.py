@@ -1,34 +1,42 @@
 """Table of docs/fair-comparison.md: one configuration for all settings, from the Records of tuning."""
 
+from functools import cache
+
 from diffclone.experiments.study.candidates import SNAPSHOTS, TUNED_METHODS
 from diffclone.experiments.study.results import describe_configuration
-from diffclone.experiments.study.transfer import SharedConfiguration, mean, shared_configurations
+from diffclone.experiments.study.transfer import (
+    Relative,
+    SharedConfiguration,
+    mean,
+    relative_scores,
+    shared_configurations,
+)
 from docs.study_tables import finished_stages, known_settings, read_records
 
 
 def transfer_table() -> str:
     """Return the best shared configuration of each method, of any length and of the longest."""
-    settings, methods = common_settings()
+    found = [s for length in (None, SNAPSHOTS[-1]) for s in shared_configurations(read_scores(), length)]
+    settings = list(found[0].relative)
     lines = [
         f"| method | one configuration | {' | '.join(settings)} | mean | worst | mean, setting left out |",
         f"|{'---|' * (len(settings) + 5)}",
     ]
-    for length in (None, SNAPSHOTS[-1]):
-        for shared in shared_configurations(read_records(), settings, methods, length):
-            lines.append(row(shared, settings))
-    return "\n".join(lines)
+    return "\n".join([*lines, *map(row, found)])
 
 
-def common_settings() -> tuple[list[str], list[str]]:
-    """Return the settings on which BC and DBC (paper) are tuned, and the methods that are tuned on all of them."""
+@cache
+def read_scores() -> Relative:
+    """Return the relative scores of the methods that are tuned on all settings on which BC and DBC (paper) are."""
     stages = {method.name: finished_stages("tuning", method.name) for method in TUNED_METHODS.values()}
     settings = [setting for setting in known_settings() if setting in stages["BC"] and setting in stages["DBC (paper)"]]
-    return settings, [name for name, done in stages.items() if all(setting in done for setting in settings)]
+    methods = [name for name, done in stages.items() if all(setting in done for setting in settings)]
+    return relative_scores(read_records(), settings, methods)
 
 
-def row(shared: SharedConfiguration, settings: list[str]) -> str:
+def row(shared: SharedConfiguration) -> str:
     """Return one line of the table."""
-    values = [shared.relative[setting] for setting in settings]
+    values = list(shared.relative.values())
     cells = " | ".join(f"{value:.0f}" for value in values)
     chosen = f"{describe_configuration(shared.configuration)}; {shared.snapshot:,} updates"
     left_out = mean(list(shared.left_out.values()))
@@ -37,12 +45,11 @@ def row(shared: SharedConfiguration, settings: list[str]) -> str:
 
 def lengths_table() -> str:
     """Return the mean of the best shared configuration at each length, and what the configuration is."""
-    settings, methods = common_settings()
     lines = [
         f"| method | {' | '.join(f'{update:,}' for update in SNAPSHOTS)} |",
         f"|{'---|' * (len(SNAPSHOTS) + 1)}",
     ]
-    columns = [shared_configurations(read_records(), settings, methods, update) for update in SNAPSHOTS]
+    columns = [shared_configurations(read_scores(), update) for update in SNAPSHOTS]
     for rows in zip(*columns, strict=True):
         cells = [
             f"{mean(list(shared.relative.values())):.1f} ({describe_configuration(shared.configuration)})"

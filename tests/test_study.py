@@ -41,7 +41,7 @@ from diffclone.experiments.study.results import (
     tuned_rows,
 )
 from diffclone.experiments.study.run import run_study
-from diffclone.experiments.study.transfer import shared_configurations
+from diffclone.experiments.study.transfer import relative_scores, shared_configurations
 from diffclone.fit import FitOptions, fit_with_options
 from diffclone.methods import BC
 from diffclone.model import Training
@@ -127,14 +127,15 @@ def test_only_tuning_records_on_validation_starts_are_candidates() -> None:
 
 def test_a_shared_configuration_has_the_highest_mean_relative_score() -> None:
     grid = [{"seed": 0, "state_noise": noise} for noise in (0.0, 0.1)]
-    scores = {"a": ["1110", "1100"], "b": ["1100", "1111"], "c": ["1111", "1110"]}  # 75 50, 50 100, 100 75
-    records = [study_record(500, success, grid, setting=setting) for setting, success in scores.items()]
-    (shared,) = shared_configurations(records, ["a", "b", "c"], ["BC"])
+    outcomes = {"a": ["1110", "1100"], "b": ["1100", "1111"], "c": ["1111", "1110"]}  # 75 50, 50 100, 100 75
+    records = [study_record(500, success, grid, setting=setting) for setting, success in outcomes.items()]
+    scores = relative_scores(records, ["a", "b", "c"], ["BC"])
+    (shared,) = shared_configurations(scores)
     # Noise 0 has 100, 50 and 100 percent of the best, noise 0.1 has 66.7, 100 and 75.
     assert (dict(shared.configuration), shared.relative) == ({"state_noise": 0.0}, {"a": 100, "b": 50, "c": 100})
     # Noise 0.1 is better on b and c (87.5 against 75) and on a and b (83.3 against 75), worse on a and c.
     assert shared.left_out == pytest.approx({"a": 200 / 3, "b": 50, "c": 75})
-    assert not shared_configurations(records, ["a", "b", "c"], ["BC"], snapshot=1000)
+    assert not shared_configurations(scores, snapshot=1000)
 
 
 def test_fields_of_a_stack_belong_to_the_configuration() -> None:

@@ -17,6 +17,8 @@ from diffclone.records import Record
 
 Scores = Mapping[str, float]
 """A candidate's relative score on each setting, in percent."""
+Relative = Mapping[str, Sequence[tuple[Configuration, int, Scores]]]
+"""The candidates of each method: configuration, snapshot and scores."""
 
 
 @final
@@ -36,9 +38,7 @@ def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def relative_scores(
-    records: Sequence[Record], settings: Sequence[str], methods: Sequence[str]
-) -> dict[str, list[tuple[Configuration, int, Scores]]]:
+def relative_scores(records: Sequence[Record], settings: Sequence[str], methods: Sequence[str]) -> Relative:
     """Return each method's candidates that were tried on all settings, with their relative scores."""
     scores: dict[str, dict[str, dict[str, float]]] = {method: {} for method in methods}
     known: dict[str, tuple[Configuration, int]] = {}
@@ -56,19 +56,17 @@ def relative_scores(
     }
 
 
-def shared_configurations(
-    records: Sequence[Record], settings: Sequence[str], methods: Sequence[str], snapshot: int | None = None
-) -> list[SharedConfiguration]:
+def shared_configurations(relative: Relative, snapshot: int | None = None) -> list[SharedConfiguration]:
     """Return the shared configuration of each method; with `snapshot` only among candidates of that length."""
     found: list[SharedConfiguration] = []
-    for method, candidates in relative_scores(records, settings, methods).items():
+    for method, candidates in relative.items():
         candidates = [c for c in candidates if snapshot in (None, c[1])]
         if not candidates:
             continue
-        configuration, update, relative = max(candidates, key=lambda c: mean(list(c[2].values())))
+        configuration, update, scores = max(candidates, key=lambda c: mean(list(c[2].values())))
         left_out = {
             setting: max(candidates, key=lambda c: mean([v for k, v in c[2].items() if k != setting]))[2][setting]
-            for setting in settings
+            for setting in scores
         }
-        found.append(SharedConfiguration(method, configuration, update, relative, left_out))
+        found.append(SharedConfiguration(method, configuration, update, scores, left_out))
     return found
