@@ -76,7 +76,7 @@ docs: $(VENV)/.test
 	$(BIN)/python -m docs.make
 
 site: $(VENV)/.dev
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	rm -rf build/site/report
 	$(BIN)/diffclone report --out build/site/report --records $(addprefix docs/records/, \
 	  reproduction.jsonl.gz paper_recipe.jsonl.gz settings.jsonl study.jsonl.gz)

@@ -59,7 +59,7 @@ def streaming_table() -> str:
         rows.append(
             [
                 f"{what}: updates/s from files, from memory",
-                f"{shown[0]}, {shown[1]}: {rates['ratio']:.0%} ({spread} over rounds)",
+                f"{shown[0]}, {shown[1]}; ratio, median of rounds {rates['ratio']:.0%} ({spread})",
             ]
         )
     machine = record.settings["machine"]
@@ -103,8 +103,8 @@ def plan_table() -> str:
     text = (
         f"{EPISODES:,} episodes of {STEPS} steps are {pairs:,} pairs, {format_bytes(pairs * PAIR)} at {PAIR} bytes "
         "each. "
-        f"One epoch in batches of {BATCH} is {updates / 1e6:.2f} million updates, {SEEDS * updates / 1e9:.2f} thousand "
-        f"million for {SEEDS:,} seeds."
+        f"One epoch in batches of {BATCH} is {updates / 1e6:.2f} million updates, {SEEDS * updates / 1e9:.2f} "
+        f"billion for {SEEDS:,} seeds."
     )
     if (record := measured()) is not None:
         speed = record.results["bytes"] / record.results["summary_seconds"]

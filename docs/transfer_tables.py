@@ -59,5 +59,25 @@ def lengths_table() -> str:
     return "\n".join(lines)
 
 
-BLOCKS = {"study-transfer": transfer_table, "study-transfer-lengths": lengths_table}
+def coefficients_table() -> str:
+    """Return the mean relative score of each λ of DBC (ours) at each length, for both learning rates."""
+    lines = [
+        f"| lr | λ | {' | '.join(f'{update:,}' for update in SNAPSHOTS)} |",
+        f"|{'---|' * (len(SNAPSHOTS) + 2)}",
+    ]
+    scores = {
+        (c["training.lr"], c["coefficient"], snapshot): mean(list(own.values()))
+        for c, snapshot, own in read_scores()["DBC (ours)"]
+    }
+    for lr, λ in dict.fromkeys((lr, λ) for lr, λ, _ in scores):
+        cells = " | ".join(f"{scores[lr, λ, update]:.1f}" for update in SNAPSHOTS)
+        lines.append(f"| {lr:g} | {λ:g} | {cells} |")
+    return "\n".join(lines)
+
+
+BLOCKS = {
+    "study-transfer-coefficients": coefficients_table,
+    "study-transfer": transfer_table,
+    "study-transfer-lengths": lengths_table,
+}
 """For docs/make.py."""

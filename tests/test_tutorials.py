@@ -8,11 +8,17 @@ import pytest
 from diffclone.tasks import TASKS
 from snippets import ROOT, forget_modules, read_blocks, run_page
 
-PAGES = [*sorted((ROOT / "docs/tutorials").glob("*.md")), ROOT / "docs/faq.md", ROOT / "docs/index.md"]
-SLOW = {"cluster", "guide", "index", "reproduce"}
+PAGES = [
+    *sorted((ROOT / "docs/tutorials").glob("*.md")),
+    ROOT / "docs/faq.md",
+    ROOT / "docs/index.md",
+    ROOT / "README.md",
+]
+SLOW = {"README", "cluster", "guide", "index", "reproduce"}
 """Pages that take more than a few seconds."""
 NOT_RUN = {
     "make demo": "runs for minutes; docs.make --time runs and measures it",
+    "make test": "runs for minutes; docs.make --time runs and measures it",
     "pip install -c constraints.txt '.[all]'": "needs a package index; tests/test_wheel.py installs the wheel",
     "diffclone train fetch-pick-27 --method bc --out bc": "makes the picture",
     "diffclone train fetch-pick-27 --method dbc --out dbc": "makes the picture",
@@ -28,7 +34,7 @@ NOT_RUN = {
 
 
 def make_demonstrations() -> None:
-    """Write the file that the first page calls "mine.npz"."""
+    """Write the file that the first page and README call "mine.npz"."""
     TASKS["maze"].demonstrations().take(range(5)).save("mine.npz")
 
 
@@ -43,7 +49,7 @@ def test_a_tutorial_runs_as_written(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("DIFFCLONE_CACHE", str(tmp_path / "guides"))
-    if page.stem == "index":
+    if page.stem in ("index", "README"):
         make_demonstrations()
     try:
         run_page(page, NOT_RUN, capsys)

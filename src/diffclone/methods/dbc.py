@@ -45,8 +45,8 @@ class DBC(Method[PolicyNet]):
     """The network of π."""
     coefficient: Coefficient = stackable(0.3)
     """λ, the weight of the guide. Members of one stack may differ in it. The paper uses 0.2 to 30; "auto" gives the two
-    gradients with respect to the action a fixed ratio. With κ = 1, 0.3 is good on average over the settings of
-    docs/fair-comparison.md and depends little on the length of training."""
+    gradients with respect to the action a fixed ratio. With κ = 1 the best λ over the settings of
+    docs/fair-comparison.md grows from 0.1 to 1 with the length of training."""
     ratio: float = 1.0
     """ρ, the norm of the guide's gradient relative to that of L_BC if λ is auto."""
     imitation: Scalar = stackable(1.0)
