@@ -1,6 +1,7 @@
 """Demonstrations larger than memory: read in blocks, with the same numbers and the same laws."""
 
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -287,6 +288,7 @@ def test_a_shard_that_changes_while_training_stops_it_and_it_resumes(
         fit_with_options(LONGER, stream(folder), options, progress)
     assert "\n" not in str(found.value)
     assert str(shard) in str(found.value)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("diffclone-feed")]
     shard.write_bytes(content)
     assert torch.equal(train(LONGER, stream(folder), checkpoints=tmp_path / "checkpoints")["policy"], whole)
 

@@ -6,6 +6,7 @@
 import copy
 import time
 from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, final
 
@@ -200,30 +201,32 @@ def train_stage(
     first, every = done, max(BLOCK, total // REPORTS // BLOCK * BLOCK)
     if done < total and updates.compiled:
         yield Progress(stage, done, total, {}, 0.0, 0.0, len(seeds), "compiling")
-    while done < total:
-        count = min(every - done % every, total - done)
-        try:
-            losses = {name: means.numpy() for name, means in updates.run(count).items()}
-        except InvalidData:  # a file of the demonstrations cannot be read; the state is that of the last whole update
+    with closing(updates):  # ends the thread that reads ahead, after an error as well
+        while done < total:
+            count = min(every - done % every, total - done)
+            try:
+                losses = {name: means.numpy() for name, means in updates.run(count).items()}
+            except (
+                InvalidData
+            ):  # a file of the demonstrations cannot be read; the state is that of the last whole update
+                if checkpoint is not None:
+                    checkpoint.save(updates)
+                raise
+            if session.held_out is not None and stage == "policy":
+                held_out = updates.losses_on(session.held_out)
+                losses |= {f"held_out/{name}": values.numpy() for name, values in held_out.items()}
+            done += count
+            seconds = time.monotonic() - begun
+            now = Progress(stage, done, total, losses, seconds, (done - first) / seconds, len(seeds), updates.execution)
+            try:
+                yield now
+            except GeneratorExit:
+                # The caller stops the training. Only between two updates is the state consistent.
+                if checkpoint is not None:
+                    checkpoint.save(updates)
+                raise
             if checkpoint is not None:
-                checkpoint.save(updates)
-            raise
-        if session.held_out is not None and stage == "policy":
-            held_out = updates.losses_on(session.held_out)
-            losses |= {f"held_out/{name}": values.numpy() for name, values in held_out.items()}
-        done += count
-        seconds = time.monotonic() - begun
-        now = Progress(stage, done, total, losses, seconds, (done - first) / seconds, len(seeds), updates.execution)
-        try:
-            yield now
-        except GeneratorExit:
-            # The caller stops the training. Only between two updates is the state consistent.
-            if checkpoint is not None:
-                checkpoint.save(updates)
-            raise
-        if checkpoint is not None:
-            checkpoint.save_if_due(updates, finished=done == total)
-        if session.enough is not None and session.enough(now):
-            break
-    updates.close()
+                checkpoint.save_if_due(updates, finished=done == total)
+            if session.enough is not None and session.enough(now):
+                break
     return updates
