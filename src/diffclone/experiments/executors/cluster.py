@@ -110,8 +110,11 @@ class RayExecutor(Executor):
         self._task = self.ray.remote(run_there)
         self._refs: dict[Any, str] = {}
         self._begun: set[str] = set()
-        self._records: dict[str, int] = {}
-        """How many Records of each task have arrived."""
+        self._cancelled = False
+        self._tries: dict[str, int] = {}
+        """How often each job was submitted: messages of an earlier try may still arrive."""
+        self._records: dict[str, set[int]] = {}
+        """The numbers of the Records that have arrived from the latest try of each job."""
         self._warned: set[Needs] = set()
 
     def share(self, value: Any) -> Any:
@@ -130,9 +133,11 @@ class RayExecutor(Executor):
         options: dict[str, Any] = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "max_retries": 0, "name": job}
         options |= {"memory": needs.memory} if needs.memory else {}
         known = versions().get("diffclone")
-        ref = self._task.options(**options).remote(self._mailbox, job, known, needs.cpus, function, *arguments)
+        self._tries[job] = self._tries.get(job, 0) + 1
+        about = (job, self._tries[job], known, needs.cpus)
+        ref = self._task.options(**options).remote(self._mailbox, *about, function, *arguments)
         self._refs[ref] = job
-        self._records[job] = 0
+        self._records[job] = set()
 
     def check_needs(self, needs: Needs) -> None:
         """Warn if no node has enough for a job: an autoscaler may add one, otherwise the job waits for ever."""
@@ -157,6 +162,8 @@ class RayExecutor(Executor):
             else:
                 ended = []
                 time.sleep(timeout)
+            if self._cancelled:
+                self._mailbox.stop.remote()  # again: a mailbox that was replaced does not know it
             messages = self.ray.get(self._mailbox.take.remote())
         except (errors.RayError, ConnectionError) as error:
             self._refs, self._begun = {}, set()
@@ -166,11 +173,11 @@ class RayExecutor(Executor):
             ) from None
         found: list[Event] = []
         for job, kind, value in messages:
-            if kind == BEGUN:
+            if kind == BEGUN and value == self._tries[job]:
                 self._begun.add(job)
             elif kind == RECORD:
                 found += self.new_record(job, *value)
-            else:
+            elif kind != BEGUN:
                 found.append(Event(job, "message", value))
         for ref in ended:
             job = self._refs.pop(ref)
@@ -178,16 +185,17 @@ class RayExecutor(Executor):
             end = self.outcome(job, ref)
             if end.kind == "finished":
                 result, records = end.value
-                found += [event for k, record in enumerate(records) for event in self.new_record(job, k, record)]
+                current = self._tries[job]
+                found += [e for k, record in enumerate(records) for e in self.new_record(job, current, k, record)]
                 end = Event(job, "finished", result)
             found.append(end)
         return found
 
-    def new_record(self, job: str, number: int, record: Record) -> list[Event]:
-        """Return the message of a Record, unless it has arrived before."""
-        if number < self._records[job]:
+    def new_record(self, job: str, attempt: int, number: int, record: Record) -> list[Event]:
+        """Return the message of a Record, unless it has arrived before or the latest try sends it again."""
+        if attempt != self._tries[job] or number in self._records[job]:
             return []
-        self._records[job] = number + 1
+        self._records[job].add(number)
         return [Event(job, "message", ("on_record", (record,)))]
 
     def outcome(self, job: str, ref: Any) -> Event:
@@ -214,6 +222,7 @@ class RayExecutor(Executor):
 
     def cancel(self) -> None:
         """Cancel tasks that wait; set a flag for the others, so that they save their state."""
+        self._cancelled = True
         with suppress(Exception):  # a cluster that is lost has nothing to cancel
             self.ray.get(self._mailbox.stop.remote())
             for ref, job in list(self._refs.items()):
@@ -238,8 +247,8 @@ class RayExecutor(Executor):
 class Reporter:
     """Sends messages of a job to the mailbox."""
 
-    def __init__(self, mailbox: Any, job: str):
-        self.mailbox, self.job = mailbox, job
+    def __init__(self, mailbox: Any, job: str, attempt: int):
+        self.mailbox, self.job, self.attempt = mailbox, job, attempt
         self.ray = importlib.import_module("ray")
         self.latest: dict[str, tuple[str, str, Any]] = {}
         """The latest message of each progress callback: older ones need not be sent."""
@@ -250,7 +259,7 @@ class Reporter:
         """Send a Record at once, and progress with the next flush."""
         if name == "on_record":
             self.records.append(values[0])
-            self.flush([(self.job, RECORD, (len(self.records) - 1, values[0]))])
+            self.flush([(self.job, RECORD, (self.attempt, len(self.records) - 1, values[0]))])
         else:
             self.latest[name] = (self.job, "message", (name, values))
 
@@ -267,7 +276,13 @@ class Reporter:
 
 
 def run_there(
-    mailbox: Any, job: str, version: str | None, cpus: float, function: Callable[..., Any], *arguments: Any
+    mailbox: Any,
+    job: str,
+    attempt: int,
+    version: str | None,
+    cpus: float,
+    function: Callable[..., Any],
+    *arguments: Any,
 ) -> Any:
     """Run a job in a worker of the cluster; return its result and all its Records."""
     import torch
@@ -276,8 +291,8 @@ def run_there(
     if here != version:
         raise ClusterError(f"the driver has diffclone {version} and a worker {here}. Install the same on all nodes.")
     torch.set_num_threads(max(1, int(cpus)))
-    reporter = Reporter(mailbox, job)
-    reporter.flush([(job, BEGUN, None)])
+    reporter = Reporter(mailbox, job, attempt)
+    reporter.flush([(job, BEGUN, attempt)])
     callbacks = Callbacks(**{name: partial(reporter.report, name) for name in MESSAGES}, check_stop=reporter.check_stop)
     try:
         return function(*arguments, callbacks), reporter.records
