@@ -26,6 +26,21 @@ def unpicklable(callbacks: Callbacks) -> Any:
     return lambda: None
 
 
+class Unreadable(Exception):
+    """Pickles, but its constructor takes more than the text that unpickling passes."""
+
+    def __init__(self, path: Path, line: int):
+        super().__init__(f"{path}: line {line}")
+
+
+def fail_unreadably(callbacks: Callbacks) -> None:
+    raise Unreadable(Path("data"), 3)
+
+
+def return_unreadable(callbacks: Callbacks) -> Unreadable:
+    return Unreadable(Path("data"), 3)
+
+
 def die(folder: Path, times: int, callbacks: Callbacks) -> int:
     """Kill the worker at the first `times` tries."""
     tries = len(list(folder.iterdir()))

@@ -1,5 +1,7 @@
 """Engines: a mailbox that is replaced, exceptions that cannot be sent, and jobs beside one that is killed."""
 
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -7,8 +9,11 @@ import pytest
 
 from diffclone.experiments.executors import cluster
 from diffclone.experiments.executors.cluster import BEGUN, RECORD, Mailbox, RayExecutor
-from diffclone.experiments.executors.interface import Event, Needs
+from diffclone.experiments.executors.dispatch import Dispatcher, Work
+from diffclone.experiments.executors.interface import Callbacks, Event, Needs, WorkerLost
+from diffclone.experiments.executors.local import LocalExecutor
 from diffclone.records import Record
+from executor_jobs import die, fail_unreadably, return_unreadable
 
 
 def always(value: Any) -> Any:
@@ -119,3 +124,30 @@ def test_a_new_mailbox_also_tells_jobs_to_stop(monkeypatch: pytest.MonkeyPatch) 
     mailbox.restart()
     executor.events(0.0)
     assert mailbox.actor.put([])
+
+
+def work(name: str, function: Callable[..., Any], *arguments: Any) -> Work:
+    return Work(name, function, lambda: arguments)
+
+
+def test_jobs_that_wait_are_not_lost_with_one_that_is_always_killed(tmp_path: Path) -> None:
+    folders = {name: tmp_path / name for name in ("killed", "two", "three", "four", "five")}
+    for folder in folders.values():
+        folder.mkdir()
+    works = [work(name, die, folder, 99 if name == "killed" else 0) for name, folder in folders.items()]
+    works += [work("raises", fail_unreadably), work("returns", return_unreadable)]
+    done: list[str] = []
+
+    def then(ended: Work, result: Any) -> list[Work]:
+        done.append(ended.name)
+        return []
+
+    with LocalExecutor(1) as executor:
+        failures = Dispatcher(executor, Callbacks([].append), tries=1).run(works, then)
+    assert done == ["two", "three", "four", "five"]
+    assert {name: type(error) for name, error in failures.items()} == {
+        "killed": WorkerLost,
+        "raises": RuntimeError,
+        "returns": TypeError,
+    }
+    assert str(failures["raises"]) == "Unreadable: data: line 3"

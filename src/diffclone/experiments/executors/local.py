@@ -1,7 +1,7 @@
 """Jobs in processes of this machine: `ProcessPoolExecutor` of the standard library.
 
 Messages come through one pipe with a lock. A worker that is killed breaks the pool, which ends the other workers too; a
-new pool with a new pipe then replaces it, and the jobs that had not ended are lost.
+new pool with a new pipe then replaces it. The jobs that had begun are lost, the others are submitted again.
 """
 
 import multiprocessing
@@ -53,6 +53,8 @@ class LocalExecutor(Executor):
     def _open(self) -> None:
         """Start a pool; its processes start when jobs are submitted."""
         self._futures: dict[str, Future[None]] = {}
+        self._calls: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {}
+        """The function and arguments of each job that has not ended."""
         self._begun: dict[str, int] = {}
         self._inbox: queue.SimpleQueue[tuple[str, str, Any]] = queue.SimpleQueue()
         reader, self._writer = self._context.Pipe(duplex=False)
@@ -73,6 +75,7 @@ class LocalExecutor(Executor):
     def submit(self, job: str, function: Callable[..., Any], *arguments: Any, needs: Needs) -> None:
         """Queue a job. A process that is started for it inherits that Ctrl-C is ignored."""
         main = threading.current_thread() is threading.main_thread()
+        self._calls[job] = function, arguments
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
         try:
             self._futures[job] = self._pool.submit(run_here, job, function, arguments)
@@ -92,8 +95,13 @@ class LocalExecutor(Executor):
             self._writer.close()  # all other ends are closed too, so that the thread comes to the end of the pipe
             self._thread.join(JOIN_SECONDS)
             found += self._drain(0.0)
-            found += [Event(job, "lost", "its process was killed") for job in self._futures]
+            # If none had begun, the workers do not start, and jobs that are submitted again would wait for ever.
+            all_lost = not self._begun or self._stop.value
+            waiting = {} if all_lost else {job: call for job, call in self._calls.items() if job not in self._begun}
+            found += [Event(job, "lost", "its process was killed") for job in self._calls if job not in waiting]
             self._open()
+            for job, (function, arguments) in waiting.items():
+                self.submit(job, function, *arguments, needs=Needs())
             return found
         # A job or a result that cannot be pickled has no message.
         broken = {job: error for job, error in errors.items() if error is not None and job in self._futures}
@@ -118,6 +126,7 @@ class LocalExecutor(Executor):
 
     def _forget(self, job: str) -> None:
         self._futures.pop(job, None)
+        self._calls.pop(job, None)
         self._begun.pop(job, None)
 
     @property
@@ -145,9 +154,13 @@ class LocalExecutor(Executor):
 
 def read_messages(reader: Connection, inbox: "queue.SimpleQueue[tuple[str, str, Any]]") -> None:
     """Move messages from the pipe to a queue, until all processes have closed the pipe."""
-    with suppress(EOFError, OSError, pickle.UnpicklingError):
+    with suppress(EOFError, OSError):
         while True:
-            inbox.put(reader.recv())
+            job, kind, content = reader.recv()
+            try:
+                inbox.put((job, kind, pickle.loads(content)))
+            except Exception as error:  # of any class: unpickling calls constructors
+                inbox.put((job, "failed", error))
 
 
 # In a worker process:
@@ -161,8 +174,9 @@ class Worker:
 
     def send(self, job: str, kind: str, value: Any) -> None:
         """Send one message to the driver."""
+        content = pickle.dumps(value)  # separately, so that the driver knows whose value it is if it cannot read it
         with self.lock:
-            self.writer.send((job, kind, value))
+            self.writer.send((job, kind, content))
 
     def check_stop(self) -> None:
         """Raise KeyboardInterrupt if the driver wants this process to stop."""
@@ -208,9 +222,18 @@ def run_here(job: str, function: Callable[..., Any], arguments: tuple[Any, ...])
         values = [read_shared(a.path) if isinstance(a, SharedFile) else a for a in arguments]
         result = function(*values, callbacks)
     except (Exception, KeyboardInterrupt) as error:
-        worker.send(job, "failed", error)
+        worker.send(job, "failed", picklable(error))
     else:
         worker.send(job, "finished", result)
+
+
+def picklable(error: BaseException) -> BaseException:
+    """Return the exception, or one with the same text if another process could not read it."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
 
 
 @cache
