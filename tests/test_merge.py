@@ -43,6 +43,8 @@ def test_duplicates_are_left_out_and_all_else_is_kept(
     found = Record.read_all(tmp_path / "all.jsonl")
     assert list(map(content_key, found)) == list(map(content_key, [bc, dbc, timed, more, elsewhere, slower]))
     assert found[0].when == bc.when
+    assert diffclone("merge", first, second, "--out", tmp_path / "all.jsonl.gz")[0] == 0
+    assert Record.read_all(tmp_path / "all.jsonl.gz") == found
     assert_error(diffclone("merge", first, "--out", tmp_path / "all.jsonl"), "exists already and is not overwritten")
 
 

@@ -146,8 +146,9 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def write_lines(path: Path, values: Iterable[Mapping[str, Any]]) -> None:
-    """Write a file with one JSON object per line."""
-    write_atomically(path, "".join(json.dumps(value) + "\n" for value in values).encode())
+    """Write a file with one JSON object per line, compressed if its name ends in .gz."""
+    content = "".join(json.dumps(value) + "\n" for value in values).encode()
+    write_atomically(path, gzip.compress(content, mtime=0) if path.suffix == ".gz" else content)
 
 
 def append_line(path: Path, value: Mapping[str, Any]) -> None:

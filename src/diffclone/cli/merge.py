@@ -19,7 +19,7 @@ class Merge:
     records: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RECORDS")]
     """Files of Records, such as OUT/shard-*-of-8/records.jsonl; .gz is read too."""
     out: Path
-    """File to write. An existing file is not overwritten."""
+    """File to write, compressed if its name ends in .gz. An existing file is not overwritten."""
     json: bool = False
     """Print the result as JSON."""
 
