@@ -1,17 +1,23 @@
 """Engines: a mailbox that is replaced, exceptions that cannot be sent, and jobs beside one that is killed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from diffclone.cli.sweep import parse_over
+from diffclone.errors import InvalidSettings
 from diffclone.experiments.executors import cluster
+from diffclone.experiments.executors.choose import open_executor
 from diffclone.experiments.executors.cluster import BEGUN, RECORD, Mailbox, RayExecutor
 from diffclone.experiments.executors.dispatch import Dispatcher, Work
 from diffclone.experiments.executors.interface import Callbacks, Event, Needs, WorkerLost
 from diffclone.experiments.executors.local import LocalExecutor
+from diffclone.experiments.sweep import SweepOptions, configure
+from diffclone.methods import BC
 from diffclone.records import Record
 from executor_jobs import die, fail_unreadably, return_unreadable
 
@@ -124,6 +130,36 @@ def test_a_new_mailbox_also_tells_jobs_to_stop(monkeypatch: pytest.MonkeyPatch) 
     mailbox.restart()
     executor.events(0.0)
     assert mailbox.actor.put([])
+
+
+def test_an_interrupt_while_jobs_are_submitted_stops_those_that_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, executor, mailbox = open_fake(monkeypatch)
+
+    def arguments() -> tuple[Any, ...]:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Dispatcher(executor, Callbacks([].append)).run([work("a", len), Work("b", len, arguments)])
+    assert mailbox.actor.put([])
+
+
+@pytest.mark.parametrize("on", ["local", "ray"])
+def test_no_workers_is_one_line(on: str) -> None:
+    with pytest.raises(InvalidSettings, match="at least one worker is needed; 0 were requested"), open_executor(on, 0):
+        pass
+
+
+def test_fields_and_values_of_a_sweep() -> None:
+    assert parse_over(["network.width=128,256", "name=a"]) == {"network.width": [128, 256], "name": ["a"]}
+    with pytest.raises(InvalidSettings, match=r"--over names network\.width twice"):
+        parse_over(["network.width=128", "network.width=256"])
+    options = SweepOptions(BC(), {}, (1,))
+    assert configure(options, {"network.width": 8}) == replace(BC(), network=replace(BC().network, width=8))
+    for name in ("width", "network.size", "network.width.x"):
+        with pytest.raises(InvalidSettings, match=f"a field that BC does not have: {name}"):
+            configure(options, {name: 8})
+    with pytest.raises(InvalidSettings, match=r"a value that its field does not take: network\.width=wide"):
+        configure(options, {"network.width": "wide"})
 
 
 def work(name: str, function: Callable[..., Any], *arguments: Any) -> Work:

@@ -19,7 +19,7 @@ from diffclone.experiments import EXPERIMENTS, Experiment
 from diffclone.experiments.claims_table import decide_claims
 from diffclone.experiments.compare import compare_experiments
 from diffclone.experiments.execute import Workspace
-from diffclone.experiments.executors.choose import LOCAL, check_on, open_executor, parse_needs
+from diffclone.experiments.executors.choose import LOCAL, check_on, check_workers, open_executor, parse_needs
 from diffclone.experiments.executors.interface import Callbacks
 from diffclone.experiments.plan import Job, estimate_costs, filter_experiment, group_jobs, plan
 from diffclone.experiments.results import ResultTable
@@ -88,8 +88,7 @@ class Reproduce:
         out = self.out / shard.folder if self.shard else self.out
         workspace = Workspace(out, device, guide_cache() if self.cache else None, self.precision)
         workspace.check()
-        if self.workers < 1:
-            raise InvalidSettings(f"at least one worker is needed; {self.workers} were requested.")
+        check_workers(self.workers)
         needs = parse_needs(self.needs, device)
         alone = CLAIMS not in self.names
         if studies and (alone or not self.plan):

@@ -99,6 +99,8 @@ def parse_over(entries: Sequence[str]) -> dict[str, list[Any]]:
         name, _, values = entry.partition("=")
         if not values:
             raise InvalidSettings(f"--over takes FIELD=VALUE,VALUE,…; it was given {entry!r}.")
+        if name in found:
+            raise InvalidSettings(f"--over names {name} twice; give all its values at once: {name}=VALUE,VALUE,….")
         found[name] = [parse_value(value) for value in values.split(",")]
     if not found:
         raise InvalidSettings("--over names the fields to try, e.g. network.width=128,256.")

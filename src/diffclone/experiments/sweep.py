@@ -17,7 +17,8 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any, final
 
@@ -70,12 +71,21 @@ class SweepOptions:
 
 def configure(options: SweepOptions, fields: Mapping[str, Any]) -> Method[Any]:
     """Return the method of a trial."""
+    for name in fields:
+        if not has_field(options.method, name):
+            raise InvalidSettings(f"--over names a field that {type(options.method).__name__} does not have: {name}.")
     try:
         return replace_fields(options.method, fields)
     except (AttributeError, TypeError) as error:
-        raise InvalidSettings(
-            f"--over names a field that {type(options.method).__name__} does not have: {error}."
-        ) from None
+        given = ", ".join(f"{name}={value}" for name, value in fields.items())
+        raise InvalidSettings(f"--over gives a value that its field does not take: {given} ({error}).") from None
+
+
+def has_field(settings: Any, name: str) -> bool:
+    """Return whether settings have a field; a dot separates the names of nested fields."""
+    outer, dot, inner = name.partition(".")
+    known = is_dataclass(settings) and outer in {field.name for field in dataclass_fields(settings)}
+    return known and (not dot or has_field(getattr(settings, outer), inner))
 
 
 def run_trial(

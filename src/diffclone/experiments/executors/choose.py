@@ -19,10 +19,17 @@ def check_on(on: str) -> None:
         raise InvalidSettings(f"--on takes local, ray or ray://HOST:10001; it was given {on!r}.")
 
 
+def check_workers(workers: int) -> None:
+    """Raise an error for a value of `--workers` that runs nothing."""
+    if workers < 1:
+        raise InvalidSettings(f"at least one worker is needed; {workers} were requested.")
+
+
 @contextmanager
 def open_executor(on: str, workers: int) -> Generator[Executor | None, None, None]:
     """Yield an engine; None if jobs run one after another in this process."""
     check_on(on)
+    check_workers(workers)
     if on == LOCAL and workers == 1:
         yield None
         return

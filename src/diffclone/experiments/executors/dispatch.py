@@ -40,9 +40,9 @@ class Dispatcher:
         self, works: Iterable[Work], then: Callable[[Work, Any], Iterable[Work]] = lambda work, result: ()
     ) -> dict[str, BaseException]:
         """Run jobs, and those that `then` returns when one has finished. Return why jobs failed, by name."""
-        for work in works:
-            self.submit(work)
         try:
+            for work in works:
+                self.submit(work)
             while self.active:
                 self.callbacks.check_stop()
                 for event in self.executor.events(POLL_SECONDS):
