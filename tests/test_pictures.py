@@ -17,7 +17,7 @@ from benchmarks import pictures
 from conftest import Command
 from diffclone import BC, DBC, Demonstrations, Policy, Training, fit
 from diffclone.data import Normaliser
-from diffclone.data.layout import Layout
+from diffclone.data.layout import Layout, flatten_observation
 from diffclone.deploy.calibration import Rule, calibrate
 from diffclone.deploy.serving.bodies import JSON, RequestError, decode_observation
 from diffclone.errors import InvalidData, InvalidSettings
@@ -204,6 +204,49 @@ def test_wrong_demonstrations_are_one_clear_line(make: Any, message: str) -> Non
     with pytest.raises(InvalidData, match=message) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("meta", "found"),
+    [
+        ({"state_size": 2}, "None and 2"),
+        ({"state_size": "2", "image": [3, 36, 40]}, r"\[3, 36, 40\] and 2"),
+        ({"state_size": -2, "image": [3, 36, 40]}, r"\[3, 36, 40\] and -2"),
+        ({"state_size": 2, "image": [36, 40]}, r"\[36, 40\] and 2"),
+        ({"state_size": 2, "image": 3}, "3 and 2"),
+    ],
+)
+def test_a_wrong_layout_in_meta_is_one_clear_line(meta: Any, found: str) -> None:
+    with pytest.raises(InvalidData, match=rf"image in meta must be .* they are {found}\. Correct or remove them"):
+        Demonstrations.from_arrays(DEMOS.obs, ACT, episode_ends=ENDS, meta=meta)
+
+
+def test_numbers_beside_an_image_must_be_finite() -> None:
+    state = STATE.copy()
+    state[7, 1] = np.nan
+    stored = LAYOUT.pack(IMAGE.reshape(STEPS, -1), state)
+    with pytest.raises(InvalidData, match=r"obs, beside the image, contains 1 NaN .* first in row 7, column 1\."):
+        Demonstrations.from_arrays(stored, ACT, episode_ends=ENDS, meta=DEMOS.meta)
+
+
+# Parts of an observation.
+
+
+@pytest.mark.parametrize("sides", [(3, 36, 40), (36, 40, 3), (36, 40), (1, 36, 40)])
+@pytest.mark.parametrize("rows", [(), (1,), (4,)])
+def test_a_part_with_one_number_may_have_an_axis_of_its_own(sides: tuple[int, ...], rows: tuple[int, ...]) -> None:
+    image = GENERATOR.integers(0, 256, (4, *sides), dtype=np.uint8)
+    gripper, state = np.arange(4.0)[:, None], STATE[:4]
+    demos = Demonstrations.from_arrays({"image": image, "gripper": gripper, "state": state}, ACT[:4], episode_ends=[4])
+    part: Any = slice(rows[0]) if rows else 0
+    for one in (gripper, gripper[:, 0]):
+        found = flatten_observation({"image": image[part], "gripper": one[part], "state": state[part]}, demos.meta)
+        assert np.array_equal(found, demos.observe(part))
+
+
+def test_images_alone_have_their_channels_ordered_too() -> None:
+    alone = Demonstrations.from_arrays({"image": IMAGE}, ACT, episode_ends=ENDS)
+    assert np.array_equal(flatten_observation({"image": np.moveaxis(IMAGE[0], 0, 2)}, alone.meta), alone.obs[0])
 
 
 # Normalisation and batches.

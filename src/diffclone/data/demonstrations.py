@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diffclone.data.layout import Layout
-from diffclone.data.matrices import check_action_bounds, hash_arrays, to_matrix
+from diffclone.data.matrices import check_action_bounds, check_finite, hash_arrays, to_matrix
 from diffclone.errors import InvalidData
 from diffclone.shapes import Floats, Seen
 
@@ -50,6 +50,7 @@ class Demonstrations:
         check_action_bounds(self.meta.get("action_bounds"), self.act.shape[1])
         if self.layout is not None:
             self.layout.check(self.obs.shape[1])
+            check_finite("obs, beside the image,", self.layout.numbers_of(self.obs))
         for array in (self.obs, self.act, self.episode_ends):
             array.setflags(write=False)
 

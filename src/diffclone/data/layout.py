@@ -39,8 +39,14 @@ class Layout:
         """Return the layout that metadata describe; None if observations are numbers alone or images alone."""
         if not meta.get("state_size"):
             return None
-        channels, height, width = meta["image"]
-        return cls((channels, height, width), meta["state_size"])
+        image, numbers = meta.get("image"), meta["state_size"]
+        sides = list[Any](image) if isinstance(image, list | tuple) else []
+        if len(sides) != 3 or not all(type(size) is int and size > 0 for size in (*sides, numbers)):
+            raise InvalidData(
+                "image in meta must be [channels, height, width], and state_size how many numbers follow it; "
+                f"they are {str(image)[:60]} and {str(numbers)[:60]}. Correct or remove them."
+            )
+        return cls((sides[0], sides[1], sides[2]), numbers)
 
     @property
     def pixels(self) -> int:
@@ -110,23 +116,39 @@ def flatten_observation(obs: Mapping[str, Any], meta: Mapping[str, Any]) -> npt.
     recorded: list[tuple[str, int]] = [(key, size) for key, size in meta.get("observation_keys", [])]
     if not recorded:
         raise InvalidData("the demonstrations of this policy have no named parts; give an array instead of a dict.")
-    layout, rows, place = Layout.from_meta(meta), list[npt.NDArray[Any]](), 0
+    pixels, place = math.prod(meta.get("image") or (0,)), 0
+    parts, leading = list[npt.NDArray[Any]](), list[list[tuple[int, ...]]]()
     for key, size in recorded:
-        name = next((name for name in (key, key.rpartition("/")[2], key.rpartition(".")[2]) if name in obs), None)
-        if name is None:
-            raise InvalidData(f"the observation lacks {key}; it has {', '.join(map(str, obs)) or 'nothing'}.")
+        name = find_part(key, obs)
         values = np.asarray(obs[name])
-        picture = layout is not None and place < layout.pixels
+        picture = place < pixels
         if picture and values.dtype != np.uint8:
             raise InvalidData(f"{name} is {values.dtype}; images must be bytes, 0 … 255 (uint8).")
         if values.dtype.kind not in "fiub":
             raise InvalidData(f"{name} must contain numbers; it contains {values.dtype}.")
-        rows.append(_flatten_part(name, values, size, picture=picture))
+        parts.append(values)
+        leading.append(_find_leading(name, values.shape, size, picture=picture))
         place += size
-    if len({row.shape[:-1] for row in rows}) > 1:
-        shapes = ", ".join(f"{key} {row.shape}" for (key, _), row in zip(recorded, rows, strict=True))
+    # A part may fit as one observation and as a batch of one. Images come first, and the others must agree with them.
+    common = next((axes for axes in leading[0] if all(axes in others for others in leading)), None)
+    if common is None:
+        shapes = ", ".join(f"{key} {part.shape}" for (key, _), part in zip(recorded, parts, strict=True))
         raise InvalidData(f"the parts of the observation differ in length: {shapes}.")
-    return np.concatenate([row.astype(np.float32) for row in rows], -1)
+    rows, place = list[npt.NDArray[Any]](), 0
+    for (key, size), values in zip(recorded, parts, strict=True):
+        axes = values.ndim - len(common)
+        ordered = order_channels(key, values, axes) if place < pixels and axes > 1 else values
+        rows.append(ordered.reshape(*common, size).astype(np.float32))
+        place += size
+    return np.concatenate(rows, -1)
+
+
+def find_part(key: str, obs: Mapping[str, Any]) -> str:
+    """Return the name under which an observation has a recorded part: obs/image and obs.image may be image."""
+    names = (key, key.rpartition("/")[2], key.rpartition(".")[2])
+    if (name := next((name for name in names if name in obs), None)) is None:
+        raise InvalidData(f"the observation lacks {key}; it has {', '.join(map(str, obs))[:200] or 'nothing'}.")
+    return name
 
 
 def to_rows(obs: Any, meta: Mapping[str, Any]) -> npt.NDArray[Any]:
@@ -139,11 +161,13 @@ def to_rows(obs: Any, meta: Mapping[str, Any]) -> npt.NDArray[Any]:
     return rows
 
 
-def _flatten_part(name: str, values: npt.NDArray[Any], size: int, *, picture: bool) -> npt.NDArray[Any]:
-    """Return a part (…, size): its last axes, which together have this size, become one."""
-    axes = next((n for n in range(values.ndim + 1) if math.prod(values.shape[values.ndim - n :]) == size), 0)
-    if size > 1 and not axes:
-        raise InvalidData(f"{name} has the shape {values.shape}; its last axes must have {size} numbers together.")
-    if picture and axes > 1:
-        values = order_channels(name, values, axes)
-    return values.reshape(*values.shape[: values.ndim - axes], size)
+def _find_leading(name: str, shape: tuple[int, ...], size: int, *, picture: bool) -> list[tuple[int, ...]]:
+    """Return the possible axes of a batch: those before the last axes, which together have this size.
+
+    One number may have an axis of its own, as in demonstrations, or none.
+    """
+    most = min(len(shape), 3) if picture else len(shape)
+    axes = [n for n in (*range(1, most + 1), 0) if math.prod(shape[len(shape) - n :]) == size]
+    if not axes:
+        raise InvalidData(f"{name} has the shape {shape}; its last axes must have {size} numbers together.")
+    return [shape[: len(shape) - n] for n in axes]
