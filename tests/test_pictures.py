@@ -504,18 +504,66 @@ def test_many_images_stay_bytes_while_they_are_trained_on() -> None:
 
 # The server.
 
-PARTS = [("obs/image", PIXELS), ("obs/state", 2)]
+META = {"observation_keys": [["obs/image", PIXELS], ["obs/state", 2]], "image": list(SIDES), "state_size": 2}
+LAST = np.moveaxis(IMAGE, 1, 3)
 
 
-def test_a_request_has_an_image_in_base64_or_in_lists() -> None:
-    expected = np.concatenate([IMAGE[0].reshape(-1), STATE[0]]).astype(np.float32)
-    for image in (base64.b64encode(IMAGE[0].tobytes()).decode(), IMAGE[0].tolist()):
-        body = json.dumps({"observation": {"image": image, "state": STATE[0].tolist()}}).encode()
-        assert np.array_equal(decode_observation(JSON, body, PIXELS + 2, PARTS), expected)
-    for wrong, parts, message in (
-        ({"image": "!"}, PARTS, "needs obs/image: 4320 numbers, or as many bytes in base64; it has 0"),
-        ({"image": IMAGE[0].tolist()}, PARTS, "needs obs/state: 2 numbers"),
-        ({"image": [1]}, [], "no named parts; send numbers"),
-    ):
-        with pytest.raises(RequestError, match=message):
-            decode_observation(JSON, json.dumps({"observation": wrong}).encode(), PIXELS + 2, parts)
+def request(observation: Any, meta: Any = META) -> Any:
+    return decode_observation(JSON, json.dumps({"observation": observation}).encode(), PIXELS + 2, meta)
+
+
+@pytest.mark.parametrize("names", [("obs/image", "obs/state"), ("observation.image", "observation.state")])
+def test_a_request_has_an_image_in_base64_or_in_lists(names: tuple[str, str]) -> None:
+    meta = {**META, "observation_keys": [[names[0], PIXELS], [names[1], 2]]}
+    expected = np.concatenate([IMAGE.reshape(STEPS, -1), STATE], 1)
+    for image in (base64.b64encode(IMAGE[0].tobytes()).decode(), IMAGE[0].tolist(), LAST[0].tolist()):
+        for keys in (("image", "state"), names):
+            found = request(dict(zip(keys, (image, STATE[0].tolist()), strict=True)), meta)
+            assert np.array_equal(found, expected[0])
+    assert np.array_equal(request({"image": LAST[:2].tolist(), "state": STATE[:2].tolist()}, meta), expected[:2])
+
+
+def test_a_request_may_have_more_pixels_than_rows_are_allowed() -> None:
+    image = GENERATOR.integers(0, 256, (68, 66, 3), dtype=np.uint8)
+    meta = {"observation_keys": [["image", image.size], ["state", 1]], "image": [3, 68, 66], "state_size": 1}
+    body = json.dumps({"observation": {"image": image.tolist(), "state": 7}}).encode()
+    found = decode_observation(JSON, body, image.size + 1, meta)
+    assert np.array_equal(found, np.append(np.moveaxis(image, 2, 0).reshape(-1), 7))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"image": "!"}, "image must be numbers, in lists of equal length, or the bytes of an image in base64"),
+        ({"image": "AAAA"}, r"image has the shape \(3,\); its last axes must have 4320 numbers"),
+        ({"image": (IMAGE[0] / 255).tolist()}, r"image is float64; images must be bytes, 0 … 255 \(uint8\)"),
+        ({"image": (IMAGE[0] + 1.0).tolist()}, "image is float64; images must be bytes"),
+        ({"image": [[1, 2], [3]]}, "image must be numbers, in lists of equal length"),
+        ({"image": None}, "image must be numbers"),
+        ({"state": ["1", "2"]}, r"state must be numbers, in lists of equal length\."),
+        ({"state": "AAA="}, "state must be numbers"),
+        ({"state": [1e60, 0]}, "NaN or infinity"),
+        ({"state": [float("nan"), 0]}, "NaN or infinity"),
+        ({"state": [10**400, 0]}, "the body must be JSON"),
+    ],
+)
+def test_wrong_requests_are_one_clear_line(wrong: Any, message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        request({"image": IMAGE[0].tolist(), "state": STATE[0].tolist(), **wrong})
+
+
+def test_requests_need_every_part_and_a_policy_with_parts() -> None:
+    with pytest.raises(RequestError, match="the observation lacks obs/state; it has image"):
+        request({"image": IMAGE[0].tolist()})
+    with pytest.raises(RequestError, match="no named parts; send numbers"):
+        request({"image": [1]}, {})
+
+
+def test_the_server_answers_images_as_the_policy_does() -> None:
+    pytest.importorskip("starlette")
+    from diffclone.deploy.server import Server
+
+    application = Server(trained()).application()
+    body = json.dumps({"observation": {"image": LAST[0].tolist(), "state": STATE[0].tolist()}}).encode()
+    obs = decode_observation(JSON, body, application.size, application.meta)
+    assert np.array_equal(trained()(obs), trained()({"image": LAST[0], "state": STATE[0]}))

@@ -114,7 +114,8 @@ class Server:
         """Return the ASGI application, which also answers to the given host names."""
         access = Access(self.token, [*self.allow_hosts, *names], self.allow_origins)
         dims, chunks = self.policy.dims, self.policy.chunks
-        return Application(self.act, dims.obs, self.about(), access, dims.act, chunks, self.follower, self.parts)
+        meta = self.policy.data["meta"] if self.parts else {}
+        return Application(self.act, dims.obs, self.about(), access, dims.act, chunks, self.follower, meta)
 
 
 @final

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, TypeVar, final
 
 from starlette.exceptions import HTTPException
@@ -25,7 +26,7 @@ from diffclone.deploy.serving.bodies import (
     MAX_BODY_BYTES,
     MAX_ROWS,
     NPY,
-    Parts,
+    Meta,
     RequestError,
     decode_observation,
     encode_action,
@@ -60,10 +61,10 @@ class Application:
         action_size: int,
         chunks: Chunks,
         follower: Follower | None = None,
-        parts: Parts = (),
+        meta: Meta = MappingProxyType({}),
     ):
-        """If the policy has a memory, `act` maps windows to chunks. `parts` are the parts of an observation."""
-        self.size, self.access, self.metrics, self.parts = observation_size, access, Metrics(), parts
+        """If the policy has a memory, `act` maps windows to chunks. `meta` has the parts of an observation."""
+        self.size, self.access, self.metrics, self.meta = observation_size, access, Metrics(), meta
         self.batcher = Batcher(act, self.metrics.call_rows.observe)
         self.sessions = Sessions(chunks, observation_size, action_size, self.batcher, follower)
         self.held_bytes = 0
@@ -137,7 +138,7 @@ class Application:
         with self.hold() as hold:
             body = await self.read_body(request, most_bytes(content_type, self.size), hold)
             small = len(body) <= SMALL_BODY_BYTES
-            obs = await self.code(small, lambda: decode_observation(content_type, body, self.size, self.parts))
+            obs = await self.code(small, lambda: decode_observation(content_type, body, self.size, self.meta))
             hold(obs.nbytes * self.sessions.chunks.history)
             rows = obs if obs.ndim == 2 else obs[None]
             if self.sessions.chunks.has_memory or "x-monitor" in request.headers:

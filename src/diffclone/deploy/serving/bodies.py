@@ -2,17 +2,20 @@
 
 import io
 import json
+import math
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from diffclone.deploy.runtime import read_array
+from diffclone.errors import InvalidData
 
 JSON, NPY = "application/json", "application/x-npy"
 MAX_ROWS = 4096
@@ -23,8 +26,8 @@ NPY_HEAD_BYTES = 2**10
 """Room for the head of an npy file, which is usually 128 bytes."""
 
 Floats: TypeAlias = npt.NDArray[np.float32]
-Parts: TypeAlias = Sequence[tuple[str, int]]
-"""Names and sizes of the parts of an observation, in their order."""
+Meta: TypeAlias = Mapping[str, Any]
+"""Metadata of the demonstrations, with the parts of an observation: observation_keys, image and state_size."""
 Scores: TypeAlias = Mapping[str, npt.NDArray[Any]]
 """One value per row for each score. The score `both` of the mapping `alarm` has the name alarm.both."""
 
@@ -48,9 +51,9 @@ def to_json(value: Any) -> bytes:
     return json.dumps(value, allow_nan=False).encode()
 
 
-def decode_observation(content_type: str, body: bytes, size: int, parts: Parts = ()) -> Floats:
-    """Return a finite observation (size) or batch (rows, size). In JSON, one may be an object with its named parts."""
-    array = _from_json(body, size, parts) if content_type == JSON else _from_npy(body, size)
+def decode_observation(content_type: str, body: bytes, size: int, meta: Meta = MappingProxyType({})) -> Floats:
+    """Return a finite observation (size) or batch (rows, size). In JSON, it may be an object with its named parts."""
+    array = _from_json(body, size, meta) if content_type == JSON else _from_npy(body, size)
     if array.dtype.kind not in "iuf" or array.ndim not in (1, 2) or array.shape[-1] != size or not array.size:
         raise RequestError(
             HTTPStatus.BAD_REQUEST,
@@ -72,15 +75,15 @@ def too_many_rows(found: str) -> RequestError:
     )
 
 
-def _from_json(body: bytes, size: int, parts: Parts) -> npt.NDArray[Any]:
+def _from_json(body: bytes, size: int, meta: Meta) -> npt.NDArray[Any]:
     """Decode {"observation": […]}: a list of numbers or a list of rows, or an object with the parts of one."""
-    # Counting is much faster than decoding: a body with far too many rows costs nothing.
-    if body.count(b"[") > MAX_ROWS + 1 or body.count(b",") >= MAX_ROWS * size:
+    # Counting is much faster than decoding: a body with far too many rows costs nothing. An image has a list per pixel.
+    if (not meta and body.count(b"[") > MAX_ROWS + 1) or body.count(b",") >= MAX_ROWS * size:
         raise too_many_rows(f"more than {MAX_ROWS} rows")
     with suppress(ValueError, TypeError, KeyError, RecursionError, OverflowError):
         values: Any = json.loads(body)["observation"]
         if isinstance(values, dict):
-            return _from_parts(cast(dict[str, Any], values), parts)
+            return _from_parts(cast(dict[str, Any], values), meta)
         rows: Any = values if values and isinstance(values[0], list) else [values]
         # NumPy would convert strings to numbers, and allocate the longest string's size for each of them.
         if all(isinstance(row, list) and set(map(type, row)) <= {int, float} for row in rows):
@@ -88,27 +91,46 @@ def _from_json(body: bytes, size: int, parts: Parts) -> npt.NDArray[Any]:
     raise RequestError(HTTPStatus.BAD_REQUEST, 'the body must be JSON: {"observation": [numbers]}, or rows of numbers.')
 
 
-def _from_parts(values: Mapping[str, Any], parts: Parts) -> npt.NDArray[Any]:
+def _from_parts(values: Mapping[str, Any], meta: Meta) -> npt.NDArray[Any]:
     """Join the parts of an observation: lists of numbers, which may be nested, or the bytes of an image in base64."""
-    rows: list[npt.NDArray[Any]] = []
-    for name, size in parts:
-        key = name if name in values else name.rpartition("/")[2]
-        try:
-            if isinstance(values[key], str):
-                row = np.frombuffer(b64decode(values[key], validate=True), np.uint8)
-            else:
-                row = np.array(values[key], np.float64).reshape(-1)
-        except (KeyError, ValueError, TypeError):
-            row = np.zeros(0)
-        if row.size != size:
-            raise RequestError(
-                HTTPStatus.BAD_REQUEST,
-                f"the observation needs {name}: {size} numbers, or as many bytes in base64; it has {row.size}.",
-            )
-        rows.append(row.astype(np.float64))
-    if not rows:
+    # Imported here because the package `data` imports torch, which the other functions do not need.
+    from diffclone.data.layout import find_part, flatten_observation
+
+    if not meta:
         raise RequestError(HTTPStatus.BAD_REQUEST, "the observation of this policy has no named parts; send numbers.")
-    return np.concatenate(rows)
+    arrays, place, pixels = dict[str, npt.NDArray[Any]](), 0, math.prod(meta["image"])
+    try:
+        for key, size in meta["observation_keys"]:
+            name = find_part(key, values)
+            arrays[name] = _to_part(name, values[name], picture=place < pixels)
+            place += size
+        with np.errstate(over="ignore"):
+            return flatten_observation(arrays, meta)
+    except InvalidData as error:
+        raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
+
+
+def _to_part(name: str, value: Any, *, picture: bool) -> npt.NDArray[Any]:
+    """Return one part: pixels as bytes, other numbers as floats."""
+    array = None
+    with suppress(ValueError):
+        if picture and isinstance(value, str):
+            return np.frombuffer(b64decode(value, validate=True), np.uint8)
+        array = np.array(value, np.float64) if _has_only_numbers(value) else None
+    if array is None:
+        also = ", or the bytes of an image in base64" if picture else ""
+        raise InvalidData(f"{name} must be numbers, in lists of equal length{also}.")
+    if picture:
+        with np.errstate(invalid="ignore"):
+            as_bytes = array.astype(np.uint8)
+        return as_bytes if np.array_equal(as_bytes, array) else array
+    return array
+
+
+def _has_only_numbers(value: Any) -> bool:
+    """Return whether nested lists contain numbers alone. NumPy would convert strings and null to numbers."""
+    kinds: set[type] = set(map(type, value)) if isinstance(value, list) else {type(value)}
+    return kinds <= {int, float} or (kinds == {list} and all(map(_has_only_numbers, value)))
 
 
 @lru_cache(256)
