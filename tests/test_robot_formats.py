@@ -130,10 +130,6 @@ def test_one_task_of_several(lerobot: Path, task: str) -> None:
     ("options", "message"),
     [
         (
-            {"obs_keys": ["observation.images.top"]},
-            r"observation.images.top is a video or an image, which are not read",
-        ),
-        (
             {"obs_keys": ["observation.wrist"]},
             r"has no observation.wrist, which --obs-keys names; it has observation.vel",
         ),

@@ -36,6 +36,7 @@ class Tasks:
                 "steps": task.horizon,
                 "metric": task.metric,
                 "demonstrations": count_demonstrations(task),
+                "episodes": task.episodes,
                 "expert": expert_score(task, results.get(task.name)),
                 "paper's expert": printed_expert(task.name),
                 "id": task.gymnasium_id,
@@ -48,10 +49,10 @@ class Tasks:
         if self.json:
             print_json(rows)
             return
-        hidden = {"id", "package", "about", "settings"}
-        for title, external in (("Tasks", False), ("Tasks of other packages", True)):
+        own = ("task", "observation", "action", "steps", "metric", "demonstrations", "expert", "paper's expert")
+        for title, external in (("Tasks", False), ("Tasks of other packages, collected on first use", True)):
             shown = [row for row in rows if (row["package"] is not None) == external]
-            columns = [name for name in rows[0] if name not in hidden and not (external and name == "paper's expert")]
+            columns = (*own[:5], "episodes") if external else own  # long names leave no room for more in 80 columns
             heads = [{"observation": "obs", "action": "act"}.get(name, name) for name in columns]
             print_table(title, heads, [[str(row[name]) for name in columns] for row in shown])
             for row in shown:
