@@ -4,31 +4,13 @@ import re
 import pytest
 
 from diffclone.cli.claims import print_claims
-from diffclone.experiments.claims import ClaimRow, ClaimsTable
+from diffclone.experiments.claims import ClaimsTable
 from diffclone.reports.claims import claims_latex, claims_markdown, count_verdicts, describe_row, list_notes
 from diffclone.reports.report import build_report, report_page
-from example_results import record
+from example_pages import CLAIM
 
-ROW = ClaimRow(
-    claim="DBC is better than BC.",
-    place="Table 2",
-    on="Maze",
-    compared="DBC (paper) − BC (paper)",
-    difference=3.14,
-    interval=(-0.5, 6.8),
-    parts=1,
-    unit="success",
-    margin=2.0,
-    seeds=10,
-    starts=100,
-    headroom=8.0,
-    verdict="reproduced",
-    p=0.00001,
-    reason=None,
-    quick=False,
-    records=(record("evaluation", task="maze"),),
-    name="above",
-    note="A note.",
+ROW = dataclasses.replace(
+    CLAIM, claim="DBC is better than BC.", place="Table 2", on="Maze", verdict="reproduced", p=0.00001
 )
 NOT_RUN = dataclasses.replace(
     ROW,

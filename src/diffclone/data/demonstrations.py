@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from diffclone.data.layout import Layout
 from diffclone.data.matrices import check_action_bounds, check_finite, hash_arrays, to_matrix
+from diffclone.data.splitting import split_episodes
 from diffclone.errors import InvalidData
 from diffclone.shapes import Floats, Seen
 
@@ -218,14 +219,8 @@ class Demonstrations:
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple["Demonstrations", "Demonstrations"]:
         """Split at random into two sets of whole episodes. The second has `fraction` of the episodes."""
-        held_out = round(fraction * self.num_episodes)
-        if not 0 < held_out < self.num_episodes:
-            raise InvalidData(
-                f"a split of {fraction:g} of {self.num_episodes} episodes leaves one side empty; "
-                "use more episodes or another fraction."
-            )
-        order = np.random.default_rng(seed).permutation(self.num_episodes)
-        return self.take(np.sort(order[held_out:]).tolist()), self.take(np.sort(order[:held_out]).tolist())
+        rest, held_out = split_episodes(self.num_episodes, fraction, seed)
+        return self.take(rest), self.take(held_out)
 
     def subsample(
         self, fraction: float, *, seed: int = 0, by: Literal["episode", "transition"] = "episode"

@@ -13,6 +13,7 @@ from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.layout import Layout
 from diffclone.data.matrices import check_action_bounds
 from diffclone.data.moments import Moments
+from diffclone.data.splitting import split_episodes
 from diffclone.errors import InvalidData
 from diffclone.shapes import Floats, Seen
 
@@ -165,14 +166,8 @@ class Streamed:
 
     def split(self, fraction: float, *, seed: int = 0) -> tuple["Streamed", "Streamed"]:
         """Split at random into the same two sets as `Demonstrations.split`."""
-        held_out = round(fraction * self.num_episodes)
-        if not 0 < held_out < self.num_episodes:
-            raise InvalidData(
-                f"a split of {fraction:g} of {self.num_episodes} episodes leaves one side empty; "
-                "use more episodes or another fraction."
-            )
-        order = np.random.default_rng(seed).permutation(self.num_episodes)
-        return self.take(order[held_out:]), self.take(order[:held_out])
+        rest, held_out = split_episodes(self.num_episodes, fraction, seed)
+        return self.take(rest), self.take(held_out)
 
     def subsample(
         self, fraction: float, *, seed: int = 0, by: Literal["episode", "transition"] = "episode"

@@ -2,7 +2,7 @@
 
     POST /act           {"observation": […]} → {"action": […]}, or application/x-npy in both directions; single or batch
                         with the headers X-Session and X-Step if the policy has a memory, and X-Monitor: episode if
-                        the monitor shall follow the episode (serving/sessions.py)
+                        the monitor follows the episode (serving/sessions.py)
     GET  /about         sizes, method, data and versions
     GET  /health        {"status": "ok"}
     GET  /metrics       counters and histograms, in the text format of Prometheus

@@ -24,7 +24,7 @@ LAST_SUPERBLOCK = 2**40
 
 
 def check_heaps(path: Path) -> None:
-    """Refuse a file in which the library would read a heap for ever."""
+    """Refuse a file in which the library would read a heap forever."""
     status = path.stat()
     _check(path, status.st_size, status.st_mtime_ns)
 

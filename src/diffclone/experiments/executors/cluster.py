@@ -140,7 +140,7 @@ class RayExecutor(Executor):
         self._records[job] = set()
 
     def check_needs(self, needs: Needs) -> None:
-        """Warn if no node has enough for a job: an autoscaler may add one, otherwise the job waits for ever."""
+        """Warn if no node has enough for a job: an autoscaler may add one, otherwise the job waits forever."""
         if needs in self._warned:
             return
         self._warned.add(needs)

@@ -95,7 +95,7 @@ class LocalExecutor(Executor):
             self._writer.close()  # all other ends are closed too, so that the thread comes to the end of the pipe
             self._thread.join(JOIN_SECONDS)
             found += self._drain(0.0)
-            # If none had begun, the workers do not start, and jobs that are submitted again would wait for ever.
+            # If none had begun, the workers do not start, and jobs that are submitted again would wait forever.
             all_lost = not self._begun or self._stop.value
             waiting = {} if all_lost else {job: call for job, call in self._calls.items() if job not in self._begun}
             found += [Event(job, "lost", "its process was killed") for job in self._calls if job not in waiting]

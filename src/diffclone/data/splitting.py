@@ -1,0 +1,16 @@
+"""Random division of episodes, the same for demonstrations in memory and in files."""
+
+import numpy as np
+
+from diffclone.errors import InvalidData
+
+
+def split_episodes(count: int, fraction: float, seed: int) -> tuple[list[int], list[int]]:
+    """Divide episodes 0 … count - 1 at random: all but `fraction` of them, and that fraction, both in order."""
+    held_out = round(fraction * count)
+    if not 0 < held_out < count:
+        raise InvalidData(
+            f"a split of {fraction:g} of {count} episodes leaves one side empty; use more episodes or another fraction."
+        )
+    order = np.random.default_rng(seed).permutation(count)
+    return np.sort(order[held_out:]).tolist(), np.sort(order[:held_out]).tolist()
