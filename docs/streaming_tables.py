@@ -64,9 +64,8 @@ def streaming_table() -> str:
         )
     machine = record.settings["machine"]
     note = (
-        f"{machine['cores']} cores, {record.settings['members']} members, {machine['load_before']:.0f} other programs "
-        "running on average when the benchmark began. Rates are those of a shared machine; rounds alternate, so that "
-        "both sides share it alike."
+        f"{machine['cores']} cores, {record.settings['members']} members, load average {machine['load_before']:.1f} "
+        "before the start. Rounds from files and from memory alternate, so that other programs affect both alike."
     )
     return f"{to_table(rows)}\n\n{fill(note, WIDTH)}"
 
