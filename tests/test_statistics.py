@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from diffclone import statistics
 from diffclone.statistics import (
     Estimate,
     constant_interval,
@@ -150,3 +151,9 @@ def test_a_contrast_errs_as_often_as_it_says(paired: bool) -> None:  # noqa: FBT
         a, b = (start + 0.5 * rng.normal(size=(10, 1)) + rng.normal(size=(10, 30)) for _ in range(2))
         wrong += estimate_contrast([a, b], [1.0, -1.0], paired=paired).p_above(0.0) < 0.05
     assert 0.02 < wrong / trials < 0.08
+
+
+def test_resampled_rates_are_exact_fractions_so_that_every_machine_prints_the_same_digits() -> None:
+    outcomes = np.random.default_rng(0).random((7, 30)) < 0.6
+    means = statistics._resampled_means(outcomes)  # pyright: ignore[reportPrivateUsage]
+    assert np.array_equal(means, np.round(means * outcomes.size) / outcomes.size)

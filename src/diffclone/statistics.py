@@ -198,7 +198,9 @@ def _rest(table: npt.NDArray[np.float64]) -> float:
 def _resampled_means(outcomes: Table) -> npt.NDArray[np.float64]:
     rng = np.random.default_rng(0)
     seeds, starts = outcomes.shape
-    # Weights of a bootstrap are multinomial counts, so a resampled mean is a bilinear form.
-    by_seed = rng.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES) / seeds
-    by_start = rng.multinomial(starts, np.full(starts, 1 / starts), RESAMPLES) / starts
-    return np.einsum("rs,st,rt->r", by_seed, outcomes.astype(np.float64), by_start, optimize=True)
+    # Weights of a bootstrap are multinomial counts, so a resampled mean is a bilinear form. Sums of integers are exact:
+    # rates are the same on every machine, in whatever order a processor adds them.
+    by_seed = rng.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES).astype(np.float64)
+    by_start = rng.multinomial(starts, np.full(starts, 1 / starts), RESAMPLES).astype(np.float64)
+    total = np.einsum("rs,st,rt->r", by_seed, outcomes.astype(np.float64), by_start, optimize=True)
+    return total / (seeds * starts)
