@@ -17,12 +17,11 @@ from torch import Tensor, nn
 
 from diffclone.data import Normaliser
 from diffclone.data.layout import to_rows
-from diffclone.deploy import memory
+from diffclone.deploy import memory, policy_config, policy_text
 from diffclone.deploy.card import model_card
 from diffclone.deploy.hub import find_folder, upload
 from diffclone.deploy.memory import Chunks, Memory, Session
 from diffclone.deploy.monitor import CALIBRATION, Monitor, Score
-from diffclone.deploy.policy_config import FORMAT, PolicyConfig, check_acting, find_policy_folder, make_config
 from diffclone.errors import InvalidData, InvalidSettings, UnknownMember
 from diffclone.files import create_path, digest, write_atomically, write_json, write_tensors
 from diffclone.model import Dims, Method
@@ -45,6 +44,7 @@ class Policy:
     net: nn.Module
     """The weights, one set per member."""
     normaliser: Normaliser
+    """Maps raw observations to normalised ones, and normalised actions to raw ones."""
     members: Sequence[Member]
     """The seed of each member, and its values of the fields that vary."""
     bounds: tuple[Tensor, Tensor] | None = None
@@ -64,14 +64,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "chunks", self.method.chunks)
-        if self.bounds is None:
-            return
-        low, high = self.bounds
-        if not low.shape == high.shape == self.normaliser.act_mean.shape or not bool((low <= high).all()):
-            raise InvalidData(
-                f"action bounds must be two rows of {len(self.normaliser.act_mean)} numbers, none of the first above "
-                f"the second; they are {low.tolist()} and {high.tolist()}."
-            )
+        policy_config.check_bounds(self.bounds, len(self.normaliser.act_mean))
 
     @property
     def dims(self) -> Dims:
@@ -136,7 +129,7 @@ class Policy:
 
     def acting(self, **settings: Any) -> "Policy":
         """Return the policy with other settings of how it acts, e.g. `sampler="ddim", calls=10`, and equal weights."""
-        method = dataclasses.replace(self.method, **check_acting(self.method, settings))
+        method = dataclasses.replace(self.method, **policy_config.check_acting(self.method, settings))
         return dataclasses.replace(self, method=method, calls=count())
 
     def to_rows(self, obs: Any) -> npt.NDArray[Any]:
@@ -240,21 +233,18 @@ class Policy:
 
     def config(self) -> dict[str, Any]:
         """Return what `config.json` contains, apart from the hash of the weights."""
-        return make_config(self.method, self.members, self.dims, self.bounds, self.diverged, self.data)
+        return policy_config.make_config(self.method, self.members, self.dims, self.bounds, self.diverged, self.data)
 
     def save(self, folder: str | Path, *, half: bool = False) -> None:
         """Write `config.json`, `model.safetensors` and a model card, `README.md`, into a new or empty folder.
 
         With `half`, weights are stored in half precision, rounded to about three digits, and are loaded as float32.
         """
-        tensors = {f"net.{name}": t.half() if half else t for name, t in self.net.state_dict().items()}
-        tensors |= {f"normaliser.{name}": t for name, t in self.normaliser.tensors().items()}
-        if self.bounds is not None:
-            tensors |= {"bounds.low": self.bounds[0], "bounds.high": self.bounds[1]}
+        tensors = policy_config.make_tensors(self.net, self.normaliser, self.bounds, half=half)
         config = self.config()
         # The folder appears only once all files are complete.
         with create_path(Path(folder), allow_empty_folder=True) as temporary:
-            write_tensors(temporary / "model.safetensors", tensors, {"format": FORMAT})
+            write_tensors(temporary / "model.safetensors", tensors, {"format": policy_config.FORMAT})
             config["sha256"] = digest(temporary / "model.safetensors")
             write_json(temporary / "config.json", config)
             write_atomically(temporary / "README.md", model_card(config).encode())
@@ -264,8 +254,8 @@ class Policy:
     @classmethod
     def load(cls, folder: str | Path, *, device: torch.device | str = "cpu", monitor: bool = True) -> "Policy":
         """Read a folder that `save` wrote, or the policy in the folder of a run; its monitor only if `monitor`."""
-        folder = find_policy_folder(Path(folder))
-        config = PolicyConfig.read(folder / "config.json")
+        folder = policy_config.find_policy_folder(Path(folder))
+        config = policy_config.PolicyConfig.read(folder / "config.json")
         net, normaliser, bounds = config.read_weights(folder)
         normaliser, chunks = normaliser.to(device, normaliser.obs_mean.dtype), config.method.chunks
         monitored = monitor and (folder / CALIBRATION).exists()
@@ -281,6 +271,7 @@ class Policy:
         )
 
     save_pretrained = save
+    """Another name of `save`, as in other libraries of the Hub."""
 
     @classmethod
     def from_pretrained(cls, name: str | Path, *, device: torch.device | str = "cpu", **options: Any) -> "Policy":
@@ -294,7 +285,7 @@ class Policy:
             return upload(Path(folder), repo, **options)
 
     def __repr__(self) -> str:
-        members = f"{len(self)} member{'s' * (len(self) != 1)}"
-        name, sizes, chunks = type(self.method).__name__, f"obs {self.dims.obs}, act {self.dims.act}", self.chunks
-        memory = f", history {chunks.history}, plays {chunks.execute} of {chunks.horizon}" if chunks.has_memory else ""
-        return f"Policy({name}, {members}, {sizes}{memory})"
+        return policy_text.describe_policy(self)
+
+    def _repr_html_(self) -> str:
+        return policy_text.policy_table(self)

@@ -31,7 +31,7 @@ def _versions() -> dict[str, str]:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Record:
     """One training, one evaluation or one measurement."""
 
@@ -72,6 +72,10 @@ class Record:
             return [cls(**line) for line in lines]
         except TypeError as error:
             raise InvalidFile(f"{path} is not a file of Records ({error}).") from None
+
+    def __repr__(self) -> str:
+        named = [self.settings.get("type"), self.results.get("task"), self.device, self.when]
+        return f"Record({', '.join(str(part) for part in [self.kind, *named] if part)})"
 
 
 TYPES = {

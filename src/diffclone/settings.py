@@ -90,7 +90,7 @@ SYMBOLS = {
 """Short names of fields in tables."""
 
 
-def describe_values(values: Mapping[str, float]) -> str:
+def describe_values(values: Mapping[str, int | float]) -> str:
     """Return the values of some fields as text: "lr 0.001, λ 3"."""
     return ", ".join(f"{SYMBOLS.get(name, name)} {value:g}" for name, value in values.items())
 

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from diffclone.data.layout import Layout
-from diffclone.data.matrices import check_action_bounds, check_finite, hash_arrays, to_matrix
+from diffclone.data.matrices import check_action_bounds, check_finite, hash_arrays, list_some, to_matrix
+from diffclone.data.notebook import demonstrations_table
 from diffclone.data.splitting import split_episodes
 from diffclone.errors import InvalidData
 from diffclone.shapes import Floats, Seen
@@ -46,7 +47,7 @@ class Demonstrations:
         if lengths.min() < 1 or self.episode_ends[-1] != len(self.obs):
             raise InvalidData(
                 f"episode_ends must increase from at least 1 to the number of steps, {len(self.obs)}; "
-                f"they are {_list_some(self.episode_ends)}."
+                f"they are {list_some(self.episode_ends)}."
             )
         check_action_bounds(self.meta.get("action_bounds"), self.act.shape[1])
         if self.layout is not None:
@@ -208,7 +209,7 @@ class Demonstrations:
         """Return these episodes, in this order."""
         every = list(self.episodes())
         if not len(episodes) or not all(0 <= e < len(every) for e in episodes):
-            raise InvalidData(f"episodes {_list_some(episodes)} were requested; there are 0 … {len(every) - 1}.")
+            raise InvalidData(f"episodes {list_some(episodes)} were requested; there are 0 … {len(every) - 1}.")
         chosen = [every[e] for e in episodes]
         return type(self)(
             np.concatenate([obs for obs, _ in chosen]),
@@ -289,7 +290,5 @@ class Demonstrations:
             f"{self.fingerprint})"
         )
 
-
-def _list_some(values: Sequence[int] | npt.NDArray[np.int64]) -> str:
-    shown = [str(v) for v in values]
-    return ", ".join(shown if len(shown) <= 6 else [*shown[:3], "…", *shown[-2:]])
+    def _repr_html_(self) -> str:
+        return demonstrations_table(self, ("fingerprint", self.fingerprint))

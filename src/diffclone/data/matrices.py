@@ -1,7 +1,7 @@
 """Conversion of arrays to the matrices (steps, size) of demonstrations, without more memory than the result; checks."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,3 +88,9 @@ def hash_arrays(*arrays: npt.NDArray[Any]) -> str:
         digest.update(f"{array.shape}{array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()[:16]
+
+
+def list_some(values: Sequence[int] | npt.NDArray[np.int64]) -> str:
+    """Return numbers as text for a message; of many, the first and the last ones."""
+    shown = [str(value) for value in values]
+    return ", ".join(shown if len(shown) <= 6 else [*shown[:3], "…", *shown[-2:]])

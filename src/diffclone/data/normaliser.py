@@ -39,19 +39,24 @@ MARGIN = 0.05
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Normaliser:
     """Means and standard deviations of observations and actions."""
 
     obs_mean: Tensor
+    """(observation size): mean of each number of an observation, in raw units."""
     obs_std: Tensor
+    """(observation size): standard deviation; 0 where the number never varies."""
     act_mean: Tensor
+    """(action size): mean of each number of an action, in raw units."""
     act_std: Tensor
+    """(action size): standard deviation; 0 where the number never varies."""
     act_low: Tensor
-    """Bounds of the box in raw units: methods search for actions between them."""
+    """(action size): lowest action of the box in raw units. Methods search for actions inside the box."""
     act_high: Tensor
+    """(action size): highest action of the box in raw units."""
     obs_limit: Tensor = field(default_factory=lambda: torch.tensor(LIMIT))
-    """Normalised observations are clipped to ± this."""
+    """Normalised observations are clipped to ± this number of standard deviations."""
 
     @classmethod
     def from_demonstrations(cls, demos: AnyDemonstrations) -> "Normaliser":
@@ -137,6 +142,10 @@ class Normaliser:
     def restore_act(self, act: Tensor) -> Tensor:
         """Return raw actions."""
         return act * self.act_std + self.act_mean
+
+    def __repr__(self) -> str:
+        limit = f"clipped to ±{float(self.obs_limit):g} standard deviations"
+        return f"Normaliser(obs {len(self.obs_mean)}, act {len(self.act_mean)}, {limit})"
 
 
 def _box(demos: AnyDemonstrations) -> tuple[Tensor, Tensor]:

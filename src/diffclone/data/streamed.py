@@ -13,6 +13,7 @@ from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.layout import Layout
 from diffclone.data.matrices import check_action_bounds
 from diffclone.data.moments import Moments
+from diffclone.data.notebook import demonstrations_table
 from diffclone.data.splitting import split_episodes
 from diffclone.errors import InvalidData
 from diffclone.shapes import Floats, Seen
@@ -267,6 +268,9 @@ class Streamed:
             f"Streamed({self.num_episodes} episodes, {self.num_steps} steps, obs {self.obs.shape[1]}, "
             f"act {self.act.shape[1]}, {self.source})"
         )
+
+    def _repr_html_(self) -> str:
+        return demonstrations_table(self, ("read from", self.source))
 
 
 AnyDemonstrations: TypeAlias = Demonstrations | Streamed

@@ -41,8 +41,11 @@ class Monitor:
     """Scores pairs in raw units, by one score or by several that must agree."""
 
     context: Context
+    """The parts of the policy that the scores use."""
     scores: Sequence[FittedScore]
+    """The scores with their weights. If there are several, an alarm is raised where all of them are high."""
     calibration: Calibration | None = None
+    """The thresholds; None before calibration."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -182,6 +185,10 @@ class Monitor:
                 raise InvalidFile(f"{source}: the tensors of net have different numbers of members.")
         moved = {name: part.to(like.device, like.dtype) for name, part in parts.items()}
         return Context(method, normaliser, moved, None if net is None else net.to(like.device))
+
+    def __repr__(self) -> str:
+        about = "not calibrated" if self.calibration is None else f"calibrated, alpha {self.calibration.alpha:g}"
+        return f"Monitor({', '.join(fitted.name for fitted in self.scores)}, {about})"
 
 
 @final

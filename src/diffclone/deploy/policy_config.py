@@ -1,4 +1,4 @@
-"""Read a saved policy: check the keys and types of config.json, and the tensors of model.safetensors against them."""
+"""The files of a saved policy: config.json and model.safetensors. Keys, types and tensors are checked when read."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from diffclone.data import Normaliser
-from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings
+from diffclone.errors import DiffcloneError, InvalidData, InvalidFile, InvalidSettings
 from diffclone.files import digest, read_json, read_tensors
 from diffclone.methods import METHODS
 from diffclone.model import Dims, Method
@@ -156,3 +156,26 @@ def check_acting(method: Method[Any], settings: Mapping[str, Any]) -> dict[str, 
 def find_policy_folder(path: Path) -> Path:
     """Return the folder of a policy: `path/policy` if `path` is the folder of a run that has one, else `path`."""
     return path / "policy" if (path / "policy" / "config.json").exists() else path
+
+
+def make_tensors(
+    net: nn.Module, normaliser: Normaliser, bounds: tuple[Tensor, Tensor] | None, *, half: bool
+) -> dict[str, Tensor]:
+    """Return the tensors of model.safetensors by name; with `half`, weights in half precision."""
+    tensors = {f"net.{name}": t.half() if half else t for name, t in net.state_dict().items()}
+    tensors |= {f"normaliser.{name}": t for name, t in normaliser.tensors().items()}
+    if bounds is not None:
+        tensors |= {"bounds.low": bounds[0], "bounds.high": bounds[1]}
+    return tensors
+
+
+def check_bounds(bounds: tuple[Tensor, Tensor] | None, size: int) -> None:
+    """Raise `InvalidData` if the lowest and highest action of a policy do not fit its actions."""
+    if bounds is None:
+        return
+    low, high = bounds
+    if not low.shape == high.shape == (size,) or not bool((low <= high).all()):
+        raise InvalidData(
+            f"action bounds must be two rows of {size} numbers, none of the first above the second; they are "
+            f"{low.tolist()} and {high.tolist()}."
+        )

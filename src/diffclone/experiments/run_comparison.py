@@ -6,7 +6,7 @@ corrected for the number of runs by Holm's method. Imports no torch.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, final
@@ -22,19 +22,23 @@ from diffclone.statistics import Estimate, Interval, Table, estimate_contrast, h
 LOSSES = ("L_BC", "loss")
 """Losses of the policy that are shown: the first one that a run has."""
 HELD_OUT = "held_out/"
+HEADER = ("run", "mean (95 %)", "minus the first (95 %)", "p (Holm)")
+"""Columns of a comparison."""
 Curve = tuple[list[int], npt.NDArray[np.float64]]
 """Updates, and the loss (reports, members)."""
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ComparedRun:
     """The outcomes of one run."""
 
     name: str
+    """The folder of the run, for tables."""
     record: Record
     """Its evaluation."""
     seeds: tuple[int, ...]
+    """The seeds of its members, in increasing order."""
     outcomes: Table
     """(seeds, starts), in the order of the seeds: success, or return."""
     settings: Mapping[str, Any]
@@ -55,6 +59,10 @@ class ComparedRun:
         low, high = mean_interval(self.outcomes)
         return scale(self.outcomes) * low, scale(self.outcomes) * high
 
+    def __repr__(self) -> str:
+        sizes = f"{len(self.seeds)} seeds × {self.outcomes.shape[1]} starts"
+        return f"ComparedRun({self.name}, {sizes}, mean {describe_mean(self.mean, self.interval)})"
+
 
 @final
 @dataclass(frozen=True)
@@ -74,6 +82,39 @@ class RunDifference:
     def interval(self) -> Interval:
         """95 % interval, without the correction."""
         return self.estimate.interval()
+
+
+@final
+class Comparison(list[RunDifference]):
+    """The differences of runs to the first of them. A notebook shows all runs as a table."""
+
+    def __init__(self, runs: Sequence[ComparedRun], differences: Iterable[RunDifference]):
+        super().__init__(differences)
+        self.runs = runs
+        """All runs; the first is the baseline."""
+
+    def __repr__(self) -> str:
+        lines = [", ".join(f"{name} {cell}" for name, cell in zip(HEADER, row, strict=True)) for row in self.rows()]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from diffclone.data.notebook import html_table  # imports torch
+
+        return html_table(f"Compared on {self.runs[0].outcomes.shape[1]} starts", self.rows(), HEADER)
+
+    def rows(self) -> list[list[str]]:
+        """Return the cells of the table: name, mean, difference to the first run and its p."""
+        rows = [[self.runs[0].name, describe_mean(self.runs[0].mean, self.runs[0].interval), "–", "–"]]
+        for run, found in zip(self.runs[1:], self, strict=True):
+            gap = describe_mean(found.estimate.mean, found.interval, "+")
+            rows.append([run.name, describe_mean(run.mean, run.interval), gap, f"{found.adjusted:.2g}"])
+        return rows
+
+
+def describe_mean(mean: float, interval: Interval, sign: str = "-") -> str:
+    """Return a mean with its interval as text, with at least three digits."""
+    middle, low, high = (f"{value:{sign}.4g}" for value in (mean, *interval))
+    return f"{middle} ({low} … {high})"
 
 
 def scale(outcomes: Table) -> float:
@@ -129,7 +170,7 @@ def find_evaluation(
     return None
 
 
-def compare_runs(runs: Sequence[ComparedRun]) -> list[RunDifference]:
+def compare_runs(runs: Sequence[ComparedRun]) -> Comparison:
     """Return the difference of each run after the first to the first."""
     first, others = runs[0], runs[1:]
     found: list[tuple[Estimate, float, bool]] = []
@@ -140,7 +181,8 @@ def compare_runs(runs: Sequence[ComparedRun]) -> list[RunDifference]:
         estimate = estimate_contrast([run.outcomes, first.outcomes], [factor, -factor], paired=paired)
         found.append((estimate, two_sided_p(estimate, first.outcomes.shape[1]), paired))
     adjusted = holm([p for _, p, _ in found])
-    return [RunDifference(e, p, q, paired) for (e, p, paired), q in zip(found, adjusted, strict=True)]
+    differences = (RunDifference(e, p, q, paired) for (e, p, paired), q in zip(found, adjusted, strict=True))
+    return Comparison(runs, differences)
 
 
 def two_sided_p(estimate: Estimate, starts: int) -> float:

@@ -29,6 +29,7 @@ class TrainedGuide:
     method: Model[Any]
     """The method that needs the guide. It defines which observations the guide receives."""
     normaliser: Normaliser
+    """Normalises the pairs that are scored."""
     load: Callable[[], Parts]
     """Returns the weights of the method's parts. It is called when they are first used."""
 
@@ -99,6 +100,10 @@ class TrainedGuide:
             costs.append(torch.stack(scores).mean(0))
         shape = np.shape(obs)[:-1]
         return torch.cat(costs, -1).cpu().numpy().reshape(shape if members == 1 else (members, *shape))
+
+    def __repr__(self) -> str:
+        sizes = f"obs {len(self.normaliser.obs_mean)}, act {len(self.normaliser.act_mean)}"
+        return f"TrainedGuide({type(self.guide).__name__}, {sizes})"
 
 
 def parts_from_tensors(

@@ -1,6 +1,6 @@
 """Inspection of demonstrations before training: problems in the data, and a ranking of unusual episodes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,14 @@ from diffclone.data.inspection.episodes import (
     find_tiny_episodes,
     find_too_little_data,
 )
-from diffclone.data.inspection.findings import SEVERITIES, Finding, get_action_bounds, has_images, split_parts
+from diffclone.data.inspection.findings import (
+    SEVERITIES,
+    Finding,
+    Findings,
+    get_action_bounds,
+    has_images,
+    split_parts,
+)
 from diffclone.data.inspection.ranking import EpisodeRanking, rank_episodes
 
 __all__ = [
@@ -37,6 +44,7 @@ __all__ = [
     "SEVERITIES",
     "EpisodeRanking",
     "Finding",
+    "Findings",
     "find_problems",
     "get_action_bounds",
     "rank_episodes",
@@ -67,17 +75,27 @@ CHECKS: Mapping[str, Callable[[Demonstrations], list[Finding]]] = {
 """All checks by name, in the order in which findings of equal severity are listed. A new check is added here."""
 
 
-def find_problems(demos: Demonstrations) -> list[Finding]:
-    """Run all checks and return their findings, the most serious first.
+def find_problems(demos: Demonstrations) -> Findings:
+    """Run all checks (`CHECKS`).
 
     Of images with numbers, the numbers have all checks, and the images are checked for blank ones.
+
+    Args:
+        demos: the demonstrations to check.
+
+    Returns:
+        The findings, the most serious first; an empty list if no check found anything.
     """
     if demos.layout is not None:
         numbers, images = split_parts(demos)
         blank = [replace(finding, check="blank_images") for finding in find_blank_images(images)]
-        return sorted([*find_problems(numbers), *blank], key=lambda finding: SEVERITIES.index(finding.severity))
-    found = [replace(finding, check=name) for name, check in CHECKS.items() for finding in check(demos)]
-    return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
+        return sort_findings([*find_problems(numbers), *blank])
+    return sort_findings(replace(found, check=name) for name, check in CHECKS.items() for found in check(demos))
+
+
+def sort_findings(found: Iterable[Finding]) -> Findings:
+    """Return findings with the most serious first, otherwise in their order."""
+    return Findings(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 def summarise(demos: Demonstrations) -> dict[str, Any]:

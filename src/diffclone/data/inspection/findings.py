@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diffclone.data.demonstrations import Demonstrations
+from diffclone.data.notebook import html_table
 
 Matrix = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -53,6 +54,20 @@ class Finding:
         first = ", ".join(map(str, self.places[:MAX_SHOWN]))
         rest = f" … ({len(self.places)} in all)" if len(self.places) > MAX_SHOWN else ""
         return f"{self.part} {first}{rest}"
+
+
+@final
+class Findings(list[Finding]):
+    """A list of findings, the most serious first. A notebook shows it as a table."""
+
+    def __repr__(self) -> str:
+        lines = [f"{f.severity}, {f.where}: {f.what} {f.advice}" for f in self]
+        return "\n".join([f"{format_count(len(self), 'finding')}{':' * bool(self)}", *lines])
+
+    def _repr_html_(self) -> str:
+        rows = [(f.severity, f.where, f.what, f.advice) for f in self]
+        header = ("severity", "where", "what", "advice") if rows else ()
+        return html_table(format_count(len(self), "finding"), rows, header)
 
 
 def list_indices(chosen: Flags) -> tuple[int, ...]:

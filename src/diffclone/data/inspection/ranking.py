@@ -12,11 +12,15 @@ from diffclone.data.inspection.findings import (
     Matrix,
     compute_features,
     find_nearest,
+    format_count,
     get_episodes,
     sample_rows,
     standardise,
 )
+from diffclone.data.notebook import html_table
 
+SHOWN, SHOWN_IN_TEXT = 10, 3
+"""Episodes that a notebook and a terminal show of a ranking."""
 OUTLINE_POINTS = 8
 """Steps of an episode that its outline consists of."""
 QUERIES, REFERENCES = 16_384, 4096
@@ -26,7 +30,7 @@ SHRINKAGE = 0.1
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EpisodeRanking:
     """How unusual each episode is. Every array has one number per episode; larger is more unusual."""
 
@@ -42,9 +46,26 @@ class EpisodeRanking:
         """Indices of the episodes, the most unusual first."""
         return np.argsort(-self.score, kind="stable")
 
+    def __repr__(self) -> str:
+        first = ", ".join(f"{k} (score {self.score[k]:.2f})" for k in self.order[:SHOWN_IN_TEXT])
+        return f"EpisodeRanking({format_count(len(self.score), 'episode')}, the most unusual first: {first})"
+
+    def _repr_html_(self) -> str:
+        columns = (self.score, self.summary, self.distance)
+        rows = [(str(k), *(f"{column[k]:.2f}" for column in columns)) for k in self.order[:SHOWN]]
+        title = f"The most unusual of {format_count(len(self.score), 'episode')}"
+        return html_table(title, rows, ("episode", "score", "summary", "distance"))
+
 
 def rank_episodes(demos: Demonstrations) -> EpisodeRanking:
-    """Compare each episode with the others. The same data give the same numbers."""
+    """Compare each episode with the others. The same data give the same numbers.
+
+    Args:
+        demos: the demonstrations. Of images with numbers, pass one part (`split_parts`).
+
+    Returns:
+        How unusual each episode is, by its summary and by its states.
+    """
     summary, distance = _mahalanobis(_summarise_episodes(demos)), _measure_neighbour_distance(demos)
     return EpisodeRanking((_scale_robustly(summary) + _scale_robustly(distance)) / 2, summary, distance)
 

@@ -20,11 +20,12 @@ def _find(values: Mapping[str, Any], name: str) -> Any:
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Alarm:
     """Whether each number is above its threshold. Arrays have the shape of the scores."""
 
     values: Mapping[str, Flags]
+    """By name, as in `Score.values`."""
 
     @property
     def both(self) -> Flags:
@@ -41,9 +42,13 @@ class Alarm:
         """The action is unusual; in a familiar state, it is unusual for that state. Only "guide" has it."""
         return _find(self.values, "action")
 
+    def __repr__(self) -> str:
+        shown = [f"{name} {v if v.ndim == 0 else f'{v.sum()} of {v.size}'}" for name, v in self.values.items()]
+        return f"Alarm({', '.join(shown)})"
+
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Score:
     """Scores of pairs. Out-of-distribution pairs usually have larger scores than the demonstrations."""
 
@@ -78,3 +83,12 @@ class Score:
         values = {n: np.where(np.isfinite(v), v.astype(object), none).tolist() for n, v in self.values.items()}
         alarm = None if self.alarm is None else {name: flags.tolist() for name, flags in self.alarm.values.items()}
         return {**values, "alarm": alarm}
+
+    def __repr__(self) -> str:
+        shown = [
+            f"{name} {v:.4g}"
+            if v.ndim == 0
+            else f"{name} of {v.size} pairs, mean {v.mean():.4g}, largest {v.max():.4g}"
+            for name, v in self.values.items()
+        ]
+        return f"Score({'; '.join([*shown, *([] if self.alarm is None else [repr(self.alarm)])])})"
