@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Training, fit
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, SearchResult, Training, evaluate, fit, search
 from diffclone.cli.train import announce
 from diffclone.fit import FitOptions, fit_with_options
 from diffclone.guides import GANGuide
 from diffclone.nn.encoder import Encoder
+from diffclone.tasks import TASKS
 from diffclone.training import Progress, display, time_left
 from diffclone.training.display import Bars, NotebookLine, Stage, find_style
 from diffclone.training.estimate import ROWS, estimate_seconds, first_steps, limit_updates, stage_updates
@@ -279,6 +280,66 @@ def test_fit_shows_a_bar_in_a_notebook(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert capsys.readouterr().err == ""
     package.get_ipython = lambda: None  # pyright: ignore[reportAttributeAccessIssue]
     assert find_style() == "lines", "IPython in a terminal is a terminal"
+
+
+def test_evaluate_shows_a_bar_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = fit(SMALL, TASKS["maze"].demonstrations().take([0]), seeds=(0, 1), device="cpu", progress=False)
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    counts: list[tuple[int, int]] = []
+
+    def count(done: int, total: int) -> None:
+        counts.append((done, total))
+
+    expected = evaluate(policy, "maze", episodes=2, progress=False)
+    evaluate(policy, "maze", episodes=2, progress=count)
+    assert stream.getvalue() == ""
+    assert counts[-1] == (4, 4)
+    shown = evaluate(policy, "maze", episodes=2)
+    assert stream.getvalue().split("\r")[-1].startswith("running maze: 4 in ")
+    assert np.array_equal(shown.returns, expected.returns)
+
+
+def test_search_shows_a_bar_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(folder: Path, demos: Any, options: Any, progress: Any = None, plan: Any = None) -> SearchResult:
+        if progress is not None:
+            progress("final training", report(500))
+            progress("final training", report(1000))
+        return SearchResult(policy, (), None, (), 1.0)
+
+    policy = fit(SMALL, line_demonstrations(), device="cpu")
+    monkeypatch.setattr("diffclone.training.search.search_in_folder", find)
+    stages: list[str] = []
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    search(line_demonstrations(), progress=lambda stage, now: stages.append(stage))
+    search(line_demonstrations(), progress=False)
+    assert (stages, stream.getvalue()) == (["final training"] * 2, "")
+    search(line_demonstrations())
+    assert stream.getvalue().split("\r")[-1].startswith("final training: policy × 3: 1,000 in ")
+
+
+def test_evaluate_is_silent_where_stderr_is_not_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    policy = fit(SMALL, TASKS["maze"].demonstrations().take([0]), device="cpu")
+    evaluate(policy, "maze", episodes=1)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_notebook_shows_where_a_stage_ended_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[NotebookLine] = []
+    module = ModuleType("IPython.display")
+
+    def show(line: NotebookLine, *, display_id: bool) -> None:
+        shown.append(line)
+
+    module.display = show  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, "IPython.display", module)
+    bars = Bars("notebook")
+    bars.stages["x"] = Stage("x", 1000, 0.0, 250)
+    bars.close()
+    assert [repr(line) for line in shown] == ["x: 250 of 1,000"]
 
 
 # Estimates.

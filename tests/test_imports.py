@@ -22,7 +22,7 @@ LAYERS = [
     ["guides"],
     ["training", "deploy.monitor", "deploy.monitors"],
     ["methods"],
-    ["policy", "deploy.hub", "deploy.policy_config"],
+    ["policy", "deploy.hub", "deploy.policy_config", "deploy.policy_text"],
     [
         "fit",
         "evaluation",
@@ -30,6 +30,7 @@ LAYERS = [
         "training.estimate",
         "training.search_pace",
         "training.search_plan",
+        "training.search_result",
         "training.search_state",
         "training.selection",
     ],

@@ -3,9 +3,10 @@
 import importlib.util
 import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, final
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing, contextmanager
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,73 +16,15 @@ from diffclone.deploy.memory import Memory, advance
 from diffclone.errors import InvalidSettings, MissingPackage, install_command
 from diffclone.policy import Policy
 from diffclone.records import Record
-from diffclone.statistics import Interval, mean_interval
 from diffclone.tasks import TASKS, Task
-from diffclone.tasks.batch import START_SEEDS, Doubles, Flags, Rows, Starts
+from diffclone.tasks.batch import START_SEEDS, Doubles, Rows, Starts
 from diffclone.tasks.experts import Episode, Expert, run_episode
+from diffclone.tasks.scores import Protocol, Scores
+from diffclone.training.display import choose_bars
 
-Protocol = Literal["fixed", "paper"]
+OnEpisodes = Callable[[int, int], None]
 
 PAPER_ENVIRONMENTS, PAPER_EPISODES = 10, 100
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class Scores:
-    """Outcomes, (members, episodes). With the protocol "fixed", a column is the same start for every member."""
-
-    success: Flags
-    length: npt.NDArray[np.int64]
-    returns: Doubles
-    task: str
-    protocol: Protocol
-    starts: Starts
-    options: Mapping[str, Any]
-    """Options that were passed to the environment."""
-    seconds: float
-    reports_success: bool = True
-    """Whether the environment reports success; if not, only returns are known."""
-
-    @property
-    def success_rate(self) -> float:
-        """Success rate over all members and episodes."""
-        return float(self.success.mean())
-
-    @property
-    def success_interval(self) -> Interval:
-        """95 % interval over seeds and starts."""
-        return mean_interval(self.success)
-
-    @property
-    def member_success(self) -> Doubles:
-        """Success rate of each member."""
-        return self.success.mean(1)
-
-    def summary(self) -> dict[str, Any]:
-        """Return what a Record stores. `outcomes` has every episode, so that evaluations can be compared in pairs."""
-        known = self.reports_success
-        sd = float(self.member_success.std(ddof=1)) if len(self.success) > 1 else None
-        return {
-            "task": self.task,
-            "protocol": self.protocol,
-            "starts": self.starts,
-            "options": dict(self.options),
-            "members": len(self.success),
-            "episodes": int(self.success.shape[1]),
-            "success_rate": self.success_rate if known else None,
-            "success_interval": list(self.success_interval) if known else None,
-            "success_sd_over_members": sd if known else None,
-            "member_success": self.member_success.tolist() if known else None,
-            "mean_length": float(self.length.mean()),
-            "mean_return": float(self.returns.mean()),
-            "return_interval": list(mean_interval(self.returns)),
-            "member_return": self.returns.mean(1).tolist(),
-            "episodes_per_second": self.success.size / self.seconds,
-            "outcomes": {
-                "success": ["".join("01"[s] for s in member) for member in self.success.tolist()] if known else None,
-                "returns": [[float(f"{value:.6g}") for value in member] for member in self.returns.tolist()],
-            },
-        }
 
 
 def evaluate(
@@ -91,7 +34,7 @@ def evaluate(
     episodes: int = 100,
     protocol: Protocol = "fixed",
     starts: Starts = "evaluation",
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: OnEpisodes | bool | None = None,
     on_step: Callable[[Rows, Doubles, npt.NDArray[Any]], None] = lambda rows, obs, act: None,
     **options: Any,
 ) -> Scores:
@@ -106,10 +49,14 @@ def evaluate(
             "paper": ten environments per member, restarted when an episode ends, until a hundred episodes have ended.
             Episodes that still run are dropped, which favours short ones, and here most short ones are successes.
         starts: which list of starts; choose settings on "validation".
-        progress: called with the number of episodes done and the total.
+        progress: by default a progress bar in a terminal and in a notebook, and nothing elsewhere. False for none, True
+            for lines where a bar cannot be shown, or a function, called with the number of episodes done and the total.
         on_step: called before every step with the running episodes, numbered member · episodes + episode, their
             observations and their actions.
         options: passed to the environments, which are always closed.
+
+    Returns:
+        The outcome of every episode of every member.
     """
     begun, members = time.monotonic(), len(policy)
     known = find_task(task, options, policy.data.get("meta"))
@@ -140,7 +87,7 @@ def evaluate(
             env.reset(rows, [rngs[row] for row in rows])
 
     env = known.make(len(active), **options)
-    try:
+    with closing(env), episode_reporter(known.name, progress=progress) as report:
         reset(active)
         call, memory = 0, Memory.blank(policy.chunks, len(active), policy.dims.obs, policy.dims.act)
         while len(active):
@@ -168,12 +115,20 @@ def evaluate(
                 reset(restart)
             if over.any():
                 memory = memory.forget(over).take(keep)
-                progress(int(np.minimum(finished, total).sum()), members * total)
-    finally:
-        env.close()
+                report(int(np.minimum(finished, total).sum()), members * total)
     seconds, known_success = time.monotonic() - begun, env.reports_success
     tables = (outcome["success"], outcome["length"], outcome["returns"])
     return Scores(*tables, known.name, protocol, starts, options, seconds, known_success)
+
+
+@contextmanager
+def episode_reporter(task: str, *, progress: OnEpisodes | bool | None) -> Generator[OnEpisodes, None, None]:
+    """Yield the function that shows how many episodes are done, as `evaluate` describes it."""
+    if callable(progress):
+        yield progress
+        return
+    with choose_bars(progress=progress) as bars:
+        yield (lambda done, total: None) if bars is None else partial(bars.update, f"running {task}")
 
 
 def find_task(
@@ -231,7 +186,19 @@ def evaluate_expert(
     starts: Starts = "evaluation",
     **options: Any,
 ) -> Record:
-    """Run an expert in the environment that policies are evaluated in, with its options."""
+    """Run an expert in the environment that policies are evaluated in.
+
+    Args:
+        task: the task.
+        expert: the expert.
+        episodes: number of episodes.
+        progress: called with the number of episodes done and the total.
+        starts: which list of starts.
+        options: passed to the environment.
+
+    Returns:
+        A Record whose results are those of `Scores.summary`.
+    """
     if episodes < 1:
         raise InvalidSettings(f"at least one episode must be run; {episodes} were requested.")
     begun, done = time.monotonic(), list[Episode]()

@@ -22,7 +22,7 @@ from diffclone.policy import Policy
 from diffclone.settings import check_sizes, to_dict
 from diffclone.training import Precision, Progress, Stack, suggestion, train
 from diffclone.training.checkpoint import GuideCache
-from diffclone.training.display import find_style, open_bars
+from diffclone.training.display import choose_bars
 from diffclone.training.feed import choose_sizes
 from diffclone.training.guide import TrainedGuide
 from diffclone.training.loop import Trained, run_reporting
@@ -193,14 +193,11 @@ def fit_with_options(
 @contextmanager
 def reporter(*, progress: OnProgress | bool | None) -> Generator[OnProgress, None, None]:
     """Yield the function that shows reports, as `fit` describes it."""
-    style = find_style()
     if callable(progress):
         yield progress
-    elif progress is False or (progress is None and style == "lines"):
-        yield lambda now: None
-    else:
-        with open_bars(style) as bars:
-            yield lambda now: bars.training("", now)
+        return
+    with choose_bars(progress=progress) as bars:
+        yield (lambda now: None) if bars is None else (lambda now: bars.training("", now))
 
 
 def find_diverged(net: nn.Module) -> list[int]:

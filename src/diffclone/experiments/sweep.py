@@ -126,7 +126,7 @@ def score_snapshot(
     """Return the number that ASHA compares, lower is better, and the Record of a snapshot."""
     about = {"snapshot": update, SWEPT: dict(fields)}
     if options.task is not None:
-        scores = evaluate(policy, options.task, episodes=options.episodes, starts="validation")
+        scores = evaluate(policy, options.task, episodes=options.episodes, starts="validation", progress=False)
         values = scores.success if TASKS[options.task].metric == "success" else scores.returns
         return -float(values.mean()), evaluation_record(policy, scores, results=about)
     metrics = selection_metrics(policy.to("cpu"), context)

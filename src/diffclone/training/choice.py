@@ -38,6 +38,7 @@ class Candidate:
     fields: Mapping[str, float]
     """The values that its stack varies, with dots in nested names."""
     updates: int
+    """The number of updates of the policy at the snapshot."""
     metrics: Mapping[str, float]
     """Selection metrics, each a mean over seeds; NaN where there is none."""
 
@@ -115,6 +116,27 @@ def choose(candidates: Sequence[Candidate], metrics: Sequence[str] = ()) -> int:
     """Return the index of the choice; among equal scores the shortest training."""
     found = scores(candidates, metrics)
     return min(range(len(candidates)), key=lambda c: (found[c], candidates[c].updates))
+
+
+def best_candidates(
+    candidates: Sequence[Candidate], chosen: int | None, most: int
+) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of a table of candidates: the choice first, then those with the lowest S.
+
+    Of the settings, those that are equal in all candidates are left out.
+    """
+    found, metrics = scores(candidates), list(dict.fromkeys([rule_metric(candidates), ERROR]))
+    order = sorted(range(len(found)), key=lambda k: (k != chosen, found[k]))
+    same = set[tuple[str, float]].intersection(*(set(candidate.fields.items()) for candidate in candidates))
+    rows: list[list[str]] = []
+    for k in order[:most]:
+        candidate = candidates[k]
+        fields = {name: value for name, value in candidate.fields.items() if (name, value) not in same}
+        values = [candidate.metrics.get(name, np.nan) for name in metrics]
+        shown = [f"{value:.3f}" if np.isfinite(value) else "–" for value in (*values, found[k])]
+        mark = "chosen" if k == chosen else ""
+        rows.append([candidate.method.upper(), describe_values(fields), f"{candidate.updates:,}", *shown, mark])
+    return ["method", "settings", "updates", *metrics, "score", ""], rows
 
 
 def describe_choice(choice: Candidate, candidates: Sequence[Candidate]) -> str:

@@ -151,7 +151,7 @@ class Bars:
             self._write(f"\r{stage.line(self._width())}\x1b[K\n")
             self.drawn = 0.0
         elif self.style == "notebook":
-            self._draw(stage)
+            self._show(stage, stage.line())
             self.handles.pop(stage.label)
         elif stage.finished and time.monotonic() - stage.begun >= FIRST_LINE:
             self._write(stage.line() + "\n")
@@ -176,8 +176,12 @@ class Bars:
     def _draw(self, stage: Stage) -> None:
         if self.style == "terminal":
             self._write(f"\r{stage.bar(self._width())}\x1b[K")
-            return
-        shown = NotebookLine(stage.line() if stage.finished else stage.bar(WIDEST), stage.done, stage.total)
+        else:
+            self._show(stage, stage.bar(WIDEST))
+
+    def _show(self, stage: Stage, text: str) -> None:
+        """Show a stage in a notebook, in place of what was shown of it."""
+        shown = NotebookLine(text, stage.done, stage.total)
         if stage.label in self.handles:
             self.handles[stage.label].update(shown)
         else:
@@ -235,3 +239,19 @@ def open_bars(style: Style | None = None) -> Generator[Bars, None, None]:
         yield bars
     finally:
         bars.close()
+
+
+@contextmanager
+def choose_bars(*, progress: bool | None) -> Generator[Bars | None, None, None]:
+    """Yield the display that an option `progress` asks for, or None.
+
+    Args:
+        progress: None for a bar in a terminal and in a notebook and nothing elsewhere, True for lines where a bar
+            cannot be shown, False for nothing.
+    """
+    style = find_style()
+    if progress is False or (progress is None and style == "lines"):
+        yield None
+    else:
+        with open_bars(style) as bars:
+            yield bars

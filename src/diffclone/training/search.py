@@ -23,9 +23,9 @@ from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings
 from diffclone.fit import FitOptions, choose_device, fit_with_options
 from diffclone.model import Method
-from diffclone.policy import Policy
 from diffclone.training import Precision, Progress, Stack
 from diffclone.training.choice import ERROR, Candidate, choose, describe_choice, list_candidates, rule_metric, scores
+from diffclone.training.display import choose_bars
 from diffclone.training.episodes import RunEpisodes
 from diffclone.training.estimate import first_steps
 from diffclone.training.holdout import divide
@@ -42,6 +42,7 @@ from diffclone.training.search_plan import (
     measure_rates,
     stacks,
 )
+from diffclone.training.search_result import SearchResult
 from diffclone.training.search_state import SEARCH_FILE, open_search, read_grid, read_rates, save
 from diffclone.training.selection import SelectionContext, selection_metrics
 from diffclone.training.session import describe_data
@@ -82,26 +83,6 @@ class SearchOptions:
     """Whether Records say that the run was shortened."""
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class SearchResult:
-    """A trained policy, and how it was chosen."""
-
-    policy: Policy
-    candidates: Sequence[Candidate]
-    """Everything that was tried; empty if there was nothing to choose with."""
-    chosen: int | None
-    """Index of the choice."""
-    notes: Sequence[str]
-    """What the demonstrations did not allow, in one line each."""
-    seconds: float
-
-    @property
-    def choice(self) -> Candidate | None:
-        """The candidate that was chosen."""
-        return None if self.chosen is None else self.candidates[self.chosen]
-
-
 def search(
     demos: Demonstrations,
     *,
@@ -109,7 +90,7 @@ def search(
     seeds: Sequence[int] = (0,),
     device: str = "auto",
     folder: str | Path | None = None,
-    progress: OnStage = lambda stage, progress: None,
+    progress: OnStage | bool | None = None,
 ) -> SearchResult:
     """Choose method, settings and training length without an environment, and train the choice on all demonstrations.
 
@@ -120,13 +101,22 @@ def search(
         device: "cpu", "cuda", "cuda:1", "mps", or "auto" for a CUDA GPU if there is one.
         folder: the folder of the run, as `diffclone train` makes it; an interrupted search resumes there. By default
             nothing is kept.
-        progress: called with the name of the stage and the state of its training.
+        progress: by default a progress bar in a terminal and in a notebook, and nothing elsewhere. False for none, True
+            for lines where a bar cannot be shown, or a function, called with the name of the stage and the state of its
+            training.
+
+    Returns:
+        The policy, and everything that was tried with its scores on held-out episodes.
     """
     options = SearchOptions(budget=budget, seeds=seeds, device=device)
-    if folder is not None:
-        return search_in_folder(Path(folder), demos, options, progress)
-    with tempfile.TemporaryDirectory() as temporary:
-        return search_in_folder(Path(temporary) / "run", demos, options, progress)
+    shown = False if callable(progress) else progress
+    with tempfile.TemporaryDirectory() as temporary, choose_bars(progress=shown) as bars:
+        folder = Path(temporary) / "run" if folder is None else Path(folder)
+        if bars is not None:
+            return search_in_folder(folder, demos, options, bars.training, plan=bars.plan)
+        if callable(progress):
+            return search_in_folder(folder, demos, options, progress)
+        return search_in_folder(folder, demos, options)
 
 
 def search_in_folder(

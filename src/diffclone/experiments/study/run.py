@@ -66,7 +66,7 @@ class Chunk:
 def evaluate_policy(policy: Policy, setting: str, starts: Starts, episodes: int) -> Scores:
     """Run episodes of a setting with all members of a policy."""
     own = TASK_SETTINGS[setting]
-    return evaluate(policy, own.task, episodes=episodes, starts=starts, **own.make_task_options())
+    return evaluate(policy, own.task, episodes=episodes, starts=starts, progress=False, **own.make_task_options())
 
 
 @final
@@ -159,9 +159,10 @@ class StudyRunner:
     ) -> dict[str, Any]:
         """Return the metrics of a snapshot on held-out episodes, which need no environment.
 
-        They are for the choice between BC and DBC. A method with many network calls per action would take minutes.
+        They are for the choice between BC and DBC with single actions. A method with many network calls per action
+        would take minutes.
         """
-        if held_out is None or not stage.acts_fast:
+        if held_out is None or not stage.acts_fast or policy.chunks.has_memory:
             return {}
         name = stage.setting.name
         if name not in self.contexts:
