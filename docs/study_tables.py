@@ -13,6 +13,7 @@ from pathlib import Path
 from diffclone.experiments.study.candidates import (
     CONTROLS,
     DISTURBED,
+    SINGLE_ACTIONS,
     SNAPSHOTS,
     TUNED_METHODS,
     UNTUNED,
@@ -159,7 +160,9 @@ SIMILAR = {"DBC (ours)": "DBC (paper)", "MIP": "BC", "BC-GMM": "BC", "BC": "BC, 
 
 def missing_table() -> str:
     """Return which parts of the study are done and missing, with measured times."""
-    tuned, untuned = [m.name for m in TUNED_METHODS.values()], [m.name for m in UNTUNED.values()]
+    begun = {record.results["method"] for record in read_records() if record.results.get("study") == "tuning"}
+    tuned = [m.name for m in TUNED_METHODS.values() if m in SINGLE_ACTIONS.values() or m.name in begun]
+    untuned = [m.name for m in UNTUNED.values()]
     lines = [
         "| study | method | done | missing | training, s each | episodes, core-s each | missing, s of training |",
         f"|{'---|' * 7}",

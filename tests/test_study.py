@@ -342,6 +342,18 @@ def test_members_in_worker_processes_have_the_same_outcomes(tmp_path: Path, monk
     assert [r.members for r in parallel] == [[{"seed": 100}, {"seed": 101}]] * 2
 
 
+def test_methods_with_chunks_are_tuned_in_the_same_way(tmp_path: Path) -> None:
+    workspace = Workspace(tmp_path, "cpu", None)
+    options = replace(QUICK, studies=("tuning",), settings=("maze-25",), methods=("bc-chunks", "dbc-paper-chunks"))
+    save = Callbacks(lambda record: record.append_to(workspace.records_file))
+    assert run_study(options, workspace, save) == {}
+    records = workspace.read_records()
+    assert {r.results["method"] for r in records} == {"BC, chunks", "DBC (paper), chunks"}
+    assert {(r.settings["horizon"], r.settings["execute"]) for r in records} == {(8, 4)}
+    assert not any("selection" in r.results for r in records)  # metrics of single actions
+    assert [row.method for row in tuned_rows(records) if row.reported] == ["BC, chunks", "DBC (paper), chunks"]
+
+
 def test_a_stage_that_fails_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = study_run.StudyRunner.train
 

@@ -10,7 +10,7 @@ it does the work that a decay of the learning rate does in a training of known l
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 from diffclone.experiments.presets import PRESETS
@@ -28,6 +28,8 @@ RATES = {"training.lr": (1e-3, 3e-4)}
 DECAYS = {"training.weight_decay": (0.0, 0.1)}
 COEFFICIENTS = {"coefficient": (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)}
 """λ; the paper's are between 0.2 and 30."""
+CHUNKS = {"horizon": 8, "execute": 4}
+"""Actions that a method with chunks predicts, and how many of them it plays before the next call."""
 
 
 @final
@@ -66,41 +68,47 @@ class TunedMethod:
         per_stack = len(list(itertools.product(*self.vary.values())))
         return len(self.stacks) * per_stack * len(self.snapshots)
 
+    def with_chunks(self) -> "TunedMethod":
+        """Return the method with chunks of actions, and the same tries."""
+        return replace(self, name=f"{self.name}, chunks", fields={**self.fields, **CHUNKS})
 
+
+SINGLE_ACTIONS: dict[str, TunedMethod] = {
+    "bc": TunedMethod("BC", "bc", vary={**RATES, "state_noise": (0.0, 0.05, 0.1), **DECAYS}),
+    "dbc-paper": TunedMethod("DBC (paper)", "dbc", {"away": 0.0}, vary={**RATES, **COEFFICIENTS}),
+    "dbc-ours": TunedMethod("DBC (ours)", "dbc", {"away": 1.0}, vary={**RATES, **COEFFICIENTS}),
+    "diffusion-policy": TunedMethod(
+        "Diffusion Policy",
+        "diffusion-policy",
+        {"sampler": "ddim", "calls": 10},
+        vary={**RATES, **DECAYS},
+        apart={"width": (256, 512, 1024)},
+        longer=2,
+        acts_fast=False,
+    ),
+    "ibc": TunedMethod(
+        "IBC", "ibc", vary={**RATES, **DECAYS}, apart={"counter_examples": (16, 64, 256)}, acts_fast=False
+    ),
+    "flow-matching": TunedMethod(
+        "Flow matching", "flow-matching", vary={**RATES, **DECAYS}, apart={"width": (256, 512, 1024)}, longer=2
+    ),
+    "shortcut": TunedMethod(
+        "One-step flow",
+        "flow-matching",
+        {"shortcut": 0.25, "calls": 1},
+        vary={**RATES, **DECAYS},
+        apart={"width": (256, 512, 1024)},
+        longer=2,
+    ),
+    "mip": TunedMethod("MIP", "mip", vary={**RATES, "noise": (0.05, 0.1, 0.2), **DECAYS}),
+    "bc-gmm": TunedMethod("BC-GMM", "bc-gmm", vary={**RATES, "state_noise": (0.0, 0.05, 0.1), **DECAYS}),
+}
+"""`DBC (paper)` has the paper's loss, with the hinge of the released code; `DBC (ours)` adds L_away (κ = 1)."""
 TUNED_METHODS: Registry[TunedMethod] = Registry(
     "method of the study",
-    {
-        "bc": TunedMethod("BC", "bc", vary={**RATES, "state_noise": (0.0, 0.05, 0.1), **DECAYS}),
-        "dbc-paper": TunedMethod("DBC (paper)", "dbc", {"away": 0.0}, vary={**RATES, **COEFFICIENTS}),
-        "dbc-ours": TunedMethod("DBC (ours)", "dbc", {"away": 1.0}, vary={**RATES, **COEFFICIENTS}),
-        "diffusion-policy": TunedMethod(
-            "Diffusion Policy",
-            "diffusion-policy",
-            {"sampler": "ddim", "calls": 10},
-            vary={**RATES, **DECAYS},
-            apart={"width": (256, 512, 1024)},
-            longer=2,
-            acts_fast=False,
-        ),
-        "ibc": TunedMethod(
-            "IBC", "ibc", vary={**RATES, **DECAYS}, apart={"counter_examples": (16, 64, 256)}, acts_fast=False
-        ),
-        "flow-matching": TunedMethod(
-            "Flow matching", "flow-matching", vary={**RATES, **DECAYS}, apart={"width": (256, 512, 1024)}, longer=2
-        ),
-        "shortcut": TunedMethod(
-            "One-step flow",
-            "flow-matching",
-            {"shortcut": 0.25, "calls": 1},
-            vary={**RATES, **DECAYS},
-            apart={"width": (256, 512, 1024)},
-            longer=2,
-        ),
-        "mip": TunedMethod("MIP", "mip", vary={**RATES, "noise": (0.05, 0.1, 0.2), **DECAYS}),
-        "bc-gmm": TunedMethod("BC-GMM", "bc-gmm", vary={**RATES, "state_noise": (0.0, 0.05, 0.1), **DECAYS}),
-    },
+    {**SINGLE_ACTIONS, **{f"{key}-chunks": method.with_chunks() for key, method in SINGLE_ACTIONS.items()}},
 )
-"""`DBC (paper)` has the paper's loss, with the hinge of the released code; `DBC (ours)` adds L_away (κ = 1)."""
+"""Every method, with single actions and with chunks."""
 DEFAULT_METHODS = ("bc", "dbc-paper", "dbc-ours", "diffusion-policy", "ibc")
 """The methods of the paper. Later ones are run if they are named: `diffclone reproduce tuning --only mip,maze-25`."""
 
