@@ -3,7 +3,8 @@
 python -m scripts.selection_regret STUDY/records.jsonl …                  print the regret of every rule
 python -m scripts.selection_regret STUDY/records.jsonl … --out FILE       also write one Record per setting for the docs
 
-The Records are evaluations of tuning: snapshots with `selection` metrics and outcomes on validation starts.
+The Records are evaluations of the tuning study or of `scripts.search_study`: snapshots with `selection` metrics and
+outcomes on validation starts.
 
     score(c)  = mean over seeds and validation starts of candidate c: a configuration at one snapshot
     oracle    = the highest score
@@ -34,6 +35,9 @@ from diffclone.training.selection import NAMES
 BASELINE = "BC"
 AWAY = {"DBC (paper)": 0.0, "DBC (ours)": 1.0}
 """κ of the study's methods."""
+EXTERNAL_EXPERTS = Path(__file__).parents[1] / "docs/records/external.jsonl.gz"
+STUDIES = ("tuning", "search")
+"""Studies whose Records have candidates with metrics."""
 SPLITS = 50
 """Random halves of the starts for `--split`."""
 Rule = Callable[[Sequence[Candidate]], int]
@@ -85,20 +89,21 @@ def outcome_table(record: Record) -> npt.NDArray[np.float64]:
 
 def expert_score(task: str) -> float:
     """Return the success rate or the mean return of a task's expert."""
-    path = Path(str(resources.files("diffclone.assets") / "experts.jsonl"))
-    results = next(r.results for r in Record.read_all(path) if r.results["task"] == task)
+    files = (Path(str(resources.files("diffclone.assets") / "experts.jsonl")), EXTERNAL_EXPERTS)
+    records = (r for path in files for r in Record.read_all(path) if r.kind == "expert")
+    results = next(r.results for r in records if r.results["task"] == task)
     return float(results["mean_return" if TASKS[task].metric == "return" else "success_rate"])
 
 
 def read_settings(records: Iterable[Record], methods: Sequence[str] | None = None) -> list[Setting]:
-    """Group the tuning Records that have selection metrics by setting."""
-    groups: dict[str, list[Record]] = {}
+    """Group the Records that have selection metrics by study and setting."""
+    groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         results = record.results
-        wanted = results.get("study") == "tuning" and results.get("selection")
+        wanted = results.get("study") in STUDIES and results.get("selection")
         if wanted and (methods is None or results["method"] in methods):
-            groups.setdefault(results["setting"], []).append(record)
-    return [Setting(name, expert_score(found[0].results["task"]), found) for name, found in groups.items()]
+            groups.setdefault((results["study"], results["setting"]), []).append(record)
+    return [Setting(name, expert_score(found[0].results["task"]), found) for (_, name), found in groups.items()]
 
 
 def lowest(*metrics: str) -> Rule:
@@ -204,6 +209,7 @@ def make_record(setting: Setting, rules: Mapping[str, Rule], seeds: int, records
     scores, first = [float(table.mean()) for table in setting.outcomes()], setting.records[0]
     results = {
         "setting": setting.name,
+        "study": first.results["study"],
         "task": first.results["task"],
         "starts": first.results["starts"],
         "methods": sorted({r.results["method"] for r in setting.records}),
@@ -216,7 +222,7 @@ def make_record(setting: Setting, rules: Mapping[str, Rule], seeds: int, records
         "refit": refit(setting, records),
         "regret": regrets(setting, rules, seeds, split=False),
         "regret_split": regrets(setting, rules, seeds, split=True),
-        "grids": grid_regrets(setting, seeds),
+        "grids": grid_regrets(setting, seeds) if first.results["study"] == "tuning" else [],
     }
     return Record("selection", {}, [], first.data, results, first.device, sum(r.seconds for r in setting.records))
 

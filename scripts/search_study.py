@@ -1,0 +1,211 @@
+"""Test `diffclone train` without settings on tasks that its rule was not developed on.
+
+python -m scripts.search_study metaworld/coffee-pull-20 spiral-1 --out FILE --folder FOLDER
+
+For each setting, in this order; what FILE has already is not done again:
+
+1. "search": the candidates of the default grid of `train`, with eight seeds, trained as `train` does. Every snapshot is
+   measured on held-out episodes and run from validation starts. `scripts.selection_regret` computes regrets from it.
+2. "final": trained on all demonstrations with fresh seeds, and run from evaluation starts: what `train` chooses with
+   its two seeds, and what tuning in the environment chooses for BC and for DBC.
+
+A member is the same alone and in a stack, so the first two seeds are the search that `train` makes.
+"""
+
+import argparse
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from diffclone.data import Demonstrations
+from diffclone.evaluation import Scores, evaluate
+from diffclone.experiments.task_settings import TASK_SETTINGS, TaskSetting
+from diffclone.fit import FitOptions
+from diffclone.model import Method
+from diffclone.policy import Policy
+from diffclone.records import Record
+from diffclone.tasks import TASKS
+from diffclone.tasks.batch import Starts
+from diffclone.training.choice import Candidate, choose, list_candidates
+from diffclone.training.holdout import divide
+from diffclone.training.runs import evaluation_record, train_run
+from diffclone.training.search_plan import FALLBACK_UPDATES, GRIDS, Grid, chosen_method, stacks
+from diffclone.training.selection import SelectionContext, selection_metrics
+
+GRID = GRIDS[4]
+"""The grid of the default budget on two cores."""
+SEEDS, FRESH_SEEDS = 8, tuple(range(100, 108))
+VALIDATION_EPISODES, EVALUATION_EPISODES = 12, 50
+LONG_VALIDATION_EPISODES, LONG_EVALUATION_EPISODES = 3, 10
+"""Of tasks whose score is a return: their episodes have a thousand steps."""
+ENVIRONMENTS = 2
+"""Environments per member; those of other packages take long to make."""
+TITLES = {0.0: "DBC (paper)", 1.0: "DBC (ours)"}
+"""Names of DBC by κ, as in the study of tuning."""
+LEFT_OUT = ("member_success", "member_return", "success_sd_over_members", "episodes_per_second")
+"""Results that follow from the outcomes."""
+
+
+def play(policy: Policy, setting: TaskSetting, starts: Starts, episodes: int) -> Scores:
+    """Run episodes of a setting with all members."""
+    task = TASKS[setting.task]
+    task = replace(task, environments_per_member=ENVIRONMENTS) if task.environments_per_member else task
+    return evaluate(policy, task, episodes=episodes, starts=starts, **setting.make_task_options())
+
+
+def make_record(policy: Policy, scores: Scores, results: Mapping[str, Any]) -> Record:
+    """Return the Record of an evaluation, with the outcomes of the task's metric only."""
+    outcomes = scores.summary()["outcomes"]
+    if TASKS[scores.task].metric == "success":
+        outcomes = {"success": outcomes["success"]}
+    else:
+        outcomes = {"returns": [[float(round(value)) for value in member] for member in outcomes["returns"]]}
+    record = evaluation_record(policy, scores, results={**results, "outcomes": outcomes})
+    kept = {key: value for key, value in record.results.items() if key not in LEFT_OUT}
+    return replace(record, data={key: record.data[key] for key in ("fingerprint", "episodes", "steps")}, results=kept)
+
+
+def find(records: Iterable[Record], **wanted: Any) -> list[Record]:
+    """Return the Records with these results."""
+    return [r for r in records if all(r.results.get(key) == value for key, value in wanted.items())]
+
+
+def episodes_of(setting: TaskSetting) -> tuple[int, int]:
+    """Return the episodes per member on validation and on evaluation starts."""
+    if TASKS[setting.task].metric == "return":
+        return LONG_VALIDATION_EPISODES, LONG_EVALUATION_EPISODES
+    return VALIDATION_EPISODES, EVALUATION_EPISODES
+
+
+def search(setting: TaskSetting, grid: Grid, folder: Path, out: Path) -> None:
+    """Train the candidates of a grid and append one Record per method and snapshot."""
+    done = find(read(out), study="search", setting=setting.name)
+    demos = setting.load_demonstrations()
+    parts, _ = divide(demos, FALLBACK_UPDATES)
+    assert parts is not None, f"{setting.name} has too few demonstrations to hold any out"
+    context: SelectionContext | None = None
+    for name, (method, vary) in stacks(grid, parts[0]).items():
+        titles = ["BC"] if name == "bc" else [TITLES[away] for away in grid.away]
+        missing = [
+            update
+            for update in grid.snapshots
+            if any(not find(done, method=title, snapshot=update) for title in titles)
+        ]
+        if not missing:
+            continue
+        options = FitOptions(
+            seeds=range(grid.seeds),
+            vary=vary,
+            snapshots=grid.snapshots,
+            guide_seed=None if name == "bc" else 0,
+            device="cpu",
+        )
+        run = train_run(folder / name, method, parts[0], options)
+        context = context or SelectionContext.prepare(*parts, "cpu")
+        for update in missing:
+            policy = run.snapshot(update)
+            metrics = selection_metrics(policy, context)
+            scores = play(policy, setting, "validation", episodes_of(setting)[0])
+            for title in titles:
+                if not find(done, method=title, snapshot=update):
+                    rows = rows_of(policy, title)
+                    results = {
+                        "study": "search",
+                        "setting": setting.name,
+                        "method": title,
+                        "snapshot": update,
+                        "selection": {key: [rounded(values[m]) for m in rows] for key, values in metrics.items()},
+                    }
+                    make_record(policy.choose(rows), take(scores, rows), results).append_to(out)
+
+
+def rows_of(policy: Policy, title: str) -> list[int]:
+    """Return the members that a title stands for."""
+    away = {title: value for value, title in TITLES.items()}.get(title)
+    return [m for m, member in enumerate(policy.members) if away is None or member["away"] == away]
+
+
+def take(scores: Scores, rows: Sequence[int]) -> Scores:
+    """Return the scores of some members."""
+    return replace(scores, success=scores.success[rows], length=scores.length[rows], returns=scores.returns[rows])
+
+
+def rounded(value: float) -> float | None:
+    """Return a metric with four digits; None if it is not a number."""
+    return float(f"{value:.4g}") if isfinite(value) else None
+
+
+def read(path: Path) -> list[Record]:
+    """Return the Records of a file, if there is one."""
+    return Record.read_all(path) if path.exists() else []
+
+
+def choices(records: Sequence[Record], seeds: Sequence[int]) -> dict[str, Candidate]:
+    """Return what `train` chooses with its seeds, and the best BC and DBC on validation starts with all seeds."""
+    seen: list[Candidate] = []
+    scored: list[tuple[float, Candidate]] = []
+    for record in records:
+        r = record.results
+        seen += list_candidates(r["method"], r["snapshot"], record.members, r["selection"], seeds)
+        outcomes = r["outcomes"].get("success") or r["outcomes"]["returns"]
+        means = [sum(map(float, row)) / len(row) for row in outcomes]
+        every = list_candidates(r["method"], r["snapshot"], record.members, {"score": means})
+        scored += [(candidate.metrics["score"], candidate) for candidate in every]
+    tuned = {
+        f"{title}, tuned": min(
+            (pair for pair in scored if pair[1].method.startswith(title)), key=lambda pair: (-pair[0], pair[1].updates)
+        )[1]
+        for title in ("BC", "DBC")
+    }
+    return {"train": seen[choose(seen)], **tuned}
+
+
+def final(setting: TaskSetting, grid: Grid, folder: Path, out: Path) -> None:
+    """Train the choices on all demonstrations with fresh seeds, and append a Record of each."""
+    records, demos = read(out), setting.load_demonstrations()
+    found = choices(find(records, study="search", setting=setting.name), range(grid.seeds)[: GRID.seeds])
+    policies: dict[str, Policy] = {}
+    for title, candidate in found.items():
+        if find(records, study="final", setting=setting.name, method=title):
+            continue
+        key = str(candidate.to_dict() | {"metrics": None})
+        if key not in policies:
+            policies[key] = train_final(folder / f"final-{len(policies)}", grid, demos, candidate)
+        scores = play(policies[key], setting, "evaluation", episodes_of(setting)[1])
+        chosen = {"method": candidate.method, "fields": dict(candidate.fields), "updates": candidate.updates}
+        results = {"study": "final", "setting": setting.name, "method": title, "chosen": chosen}
+        results["snapshot"] = candidate.updates
+        make_record(policies[key], scores, results).append_to(out)
+
+
+def train_final(folder: Path, grid: Grid, demos: Demonstrations, candidate: Candidate) -> Policy:
+    """Train a candidate on all demonstrations with fresh seeds, as `train` does."""
+    name = "bc" if candidate.method == "BC" else "dbc"
+    method: Method[Any] = chosen_method(grid, demos, name, candidate.fields, candidate.updates)
+    shutil.rmtree(folder, ignore_errors=True)
+    return train_run(folder, method, demos, FitOptions(seeds=FRESH_SEEDS, device="cpu")).policy()
+
+
+def main() -> None:
+    """Run the settings one after the other."""
+    parser = argparse.ArgumentParser(prog="search_study", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("settings", nargs="+", help="names of task settings")
+    parser.add_argument("--out", type=Path, required=True, help="file to append Records to")
+    parser.add_argument("--folder", type=Path, required=True, help="folder of the trainings, which resume there")
+    parser.add_argument("--stage", choices=("search", "final", "both"), default="both")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds of each configuration")
+    given = parser.parse_args()
+    for name in given.settings:
+        setting, grid = TASK_SETTINGS[name], replace(GRID, seeds=given.seeds)
+        folder = given.folder / name.replace("/", "-")
+        for stage, run in (("search", search), ("final", final)):
+            if given.stage in (stage, "both"):
+                run(setting, grid, folder, given.out)
+                print(f"{name}: {stage} done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
