@@ -13,13 +13,13 @@ def records_of(what: str) -> list[Record]:
 
 
 def lost_nodes_table() -> str:
-    """Return a row per run: what was run, when nodes and drivers were killed, and what became of the Records."""
+    """Return the last run of each choice: when nodes and drivers were killed, and what became of the Records."""
     lines = [
         "| experiments | Records | node killed after | driver killed after | equal | missing | twice | different |"
     ]
     lines += ["|---|---|---|---|---|---|---|---|"]
-    for record in records_of("lost nodes"):
-        r = record.results
+    latest = {str(record.results["experiments"]): record.results for record in records_of("lost nodes")}
+    for r in latest.values():
         names = ", ".join(r["experiments"]) + (f" (`--only {r['only']}`)" if r["only"] else "")
         killed = [r["records_before_node_was_killed"], r["records_before_driver_was_killed"]]
         counts = [r[name] for name in ("equal", "missing", "twice", "different")]
