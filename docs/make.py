@@ -1,7 +1,7 @@
-"""Fill the marked blocks of README.md and of the pages in docs/ from docs/records/.
+"""Fill the marked blocks of README.md and of the pages in docs/ from docs/records/, and make docs/notebooks/.
 
-python -m docs.make            write the blocks
-python -m docs.make --check    only check that they agree with the Records (a test does this)
+python -m docs.make            write the blocks and the notebooks
+python -m docs.make --check    only check that they agree with the Records and the tutorials (a test does this)
 python -m docs.make --time     first time the README's two commands (or the given ones) in a fresh clone
 """
 
@@ -39,6 +39,7 @@ from docs import (
     task_tables,
     transfer_tables,
 )
+from docs.make_notebooks import update_notebooks
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -273,6 +274,10 @@ def main() -> int:
                 print(f"{path.relative_to(ROOT)} does not agree with docs/records; run: python -m docs.make")
             else:
                 path.write_text(filled(text), encoding="utf-8")
+    for path in update_notebooks(check="--check" in sys.argv):
+        stale += 1
+        if "--check" in sys.argv:
+            print(f"{path.relative_to(ROOT)} does not agree with its tutorial; run: python -m docs.make")
     return stale if "--check" in sys.argv else 0
 
 

@@ -21,6 +21,10 @@ from diffclone.cli.main import COMMANDS  # noqa: E402
 from docs.reference import command_page, commands_index, settings_page  # noqa: E402
 
 LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)\s#]+)(#[^)\s]*)?(?=\))")
+DOWNLOAD = re.compile(r"(\]\((?:[^)\s]*/)?([^)\s/]+\.ipynb)\))")
+"""Links to notebooks, which browsers would show as text."""
+ESCAPED = re.compile(r"(?m)(?<=[^\\])\\([<>])(?=[^`\n]*\|$)")
+"""A bracket that a table escapes with a backslash: GitHub knows it, Python-Markdown does not."""
 PROJECT = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md", "security.md": "SECURITY.md"}
 """Pages that are files of the repository."""
 
@@ -67,7 +71,8 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
             name = source_page(path)
         return match[0] if name is None else posixpath.relpath(name, folder or ".") + (match[2] or "")
 
-    return LINK.sub(target, markdown)
+    linked = DOWNLOAD.sub(r'\1{ download="\2" }', LINK.sub(target, markdown))
+    return ESCAPED.sub(lambda match: {"<": "&lt;", ">": "&gt;"}[match[1]], linked)
 
 
 def source_page(path: Path) -> str:

@@ -11,6 +11,7 @@ import runpy
 import shlex
 import sys
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def run_page(page: Path, not_run: dict[str, str], capsys: pytest.CaptureFixture[
     """Run all blocks of a page in the working directory; `not_run` has the commands and first lines to leave out."""
     space: dict[str, Any] = {"__name__": "__main__"}
     blocks = read_blocks(page)
-    for block, below in zip(blocks, [*blocks[1:], None], strict=True):
+    for block, below in zip_longest(blocks, blocks[1:]):
         where = f"{page.relative_to(ROOT)}, line {block.line}"
         if block.title:
             Path(block.title).parent.mkdir(parents=True, exist_ok=True)

@@ -51,6 +51,9 @@ def test_the_site_is_built_and_a_broken_link_fails(broken: str, tmp_path: Path) 
         found = {entry["location"] for entry in index["docs"]}
         assert {"api/settings/", "commands/train/", "tutorials/first-policy/", "changelog/"} <= found
         assert not any(location.startswith("source/") for location in found)
+        tutorial = (tmp_path / "site/tutorials/first-policy/index.html").read_text(encoding="utf-8")
+        assert 'download="first-policy.ipynb" href="../../notebooks/first-policy.ipynb"' in tutorial
+        assert (tmp_path / "site/notebooks/first-policy.ipynb").exists()
         links = [re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?:[^"]+)', page.read_text(encoding="utf-8"))
                  for page in (tmp_path / "site").rglob("*.html")]  # fmt: skip
         assert not any(links)  # nothing is loaded from the network
