@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from diffclone.experiments.run_comparison import ComparedRun, RunDifference, metric_of
 from diffclone.reports.comparison_tables import LETTERS, describe_runs, format_mean, score_rows
 from diffclone.reports.curves import SERIES
-from diffclone.reports.figures import NARROW, PageFigure, draw_twice, new_figure, put_legend
+from diffclone.reports.figures import NARROW, PageFigure, draw_twice, new_figure, number_ticks, put_legend
 from diffclone.reports.intervals import Interval, IntervalPlot
 from diffclone.reports.numbers import MISSING, unit_label
 from diffclone.reports.page import Details, Page, Paragraph, Part, Section, Table, render_page
@@ -19,6 +20,7 @@ METHOD = (
     "Every run plays from the same starts. The intervals are 95 %, with seeds and starts as random effects; runs with "
     "the same seeds are paired by seed. p is two-sided, and corrected for the number of runs (Holm)."
 )
+LINE_STYLES = ("-", "--", "-.", ":")
 
 
 def comparison_page(
@@ -112,10 +114,14 @@ def draw_losses(runs: Sequence[ComparedRun]) -> PageFigure:
                         continue
                     updates, values = run.losses[name]
                     colour = LIGHT[SERIES[k % len(SERIES)][0]]
-                    axes.plot(updates, values.mean(1), color=colour, linewidth=1.3, label=LETTERS[k])
+                    style = LINE_STYLES[k % len(LINE_STYLES)]
+                    axes.plot(updates, values.mean(1), style, color=colour, linewidth=1.5, label=LETTERS[k])
                     axes.fill_between(updates, values.min(1), values.max(1), color=colour, alpha=0.15, linewidth=0)
                     lowest = min(lowest, float(values.min()))
                 axes.set_yscale("log" if lowest > 0 else "linear")
+                number_ticks(axes.yaxis, log=lowest > 0)
+                axes.xaxis.set_major_locator(MaxNLocator(5))
+                number_ticks(axes.xaxis)
                 axes.set_xlabel("updates")
                 axes.set_title(name, loc="left")
             put_legend(figure, narrow=narrow, columns=8)

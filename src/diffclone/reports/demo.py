@@ -9,13 +9,14 @@ from typing import Any, final
 from matplotlib.figure import Figure
 
 from diffclone.records import Record
+from diffclone.reports.curves import METHODS
 from diffclone.reports.figures import NARROW, PageFigure, draw_twice, new_figure, put_legend
 from diffclone.reports.page import Details, Page, Paragraph, Section, Table, Videos, render_page
 from diffclone.reports.theme import LIGHT
 from diffclone.reports.videos import Video
 
 QUICK = "A quick run: these numbers say nothing about the methods."
-STYLES = {"BC": ("orange", "o"), "DBC": ("purple", "s")}
+STYLES = {name: METHODS[name] for name in ("BC", "DBC")}
 
 
 @final
@@ -44,7 +45,7 @@ def demo_page(shown: DemoPage) -> str:
             title="FetchPick from 27 demonstrations",
             kicker="demo",
             lead=[
-                *(QUICK for record in shown.records if record.quick),
+                *([QUICK] if any(record.quick for record in shown.records) else []),
                 f"Chosen without the environment, the policy succeeds in {100 * shown.final:.0f} % of the episodes.",
                 "An arm learns to pick up a block and to carry it to a goal. BC (behavioural cloning alone) and DBC "
                 "(guided by a diffusion model of the expert's state-action pairs) were trained on part of the "
@@ -109,7 +110,7 @@ def draw_success(points: Sequence[Mapping[str, Any]], final: float) -> PageFigur
             axes.set_xscale("log")
             axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
             axes.minorticks_off()
-            axes.set_ylim(0, 102)
+            axes.set_ylim(-4, 104)
             axes.set_xlabel("updates")
             axes.set_ylabel("success, %")
             axes.grid(axis="y", color=LIGHT["line"], linewidth=0.6)

@@ -12,9 +12,11 @@ import matplotlib as mpl
 import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.patches import PathPatch, Rectangle
 from matplotlib.path import Path
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 
 from diffclone.reports.theme import LIGHT
@@ -42,6 +44,8 @@ STYLE: dict[Any, Any] = {
 VARIABLES = {value: name for name, value in LIGHT.items()}
 SMALLEST_SCALE, LARGEST_SCALE = 0.75, 1.4
 """A figure shrinks and grows with the page between these shares of its width; on a narrower screen it scrolls."""
+LOG_LABELS = 200.0
+"""Ratio of the ends of a logarithmic axis up to which 2 and 5 are labelled beside the powers of ten."""
 NARROW = 3.6
 """Width in inches of a figure for a phone."""
 
@@ -135,6 +139,20 @@ def new_figure(width: float, height: float) -> Generator[Figure, None, None]:
     """Yield an empty figure of this size in inches, with the style of the pages active."""
     with mpl.rc_context(STYLE):
         yield Figure(figsize=(width, height))
+
+
+def number_ticks(axis: Axis, *, log: bool = False) -> None:
+    """Write the numbers of an axis in full, with commas and without powers of ten."""
+    if log:
+        low, high = sorted(axis.get_view_interval())
+        narrow = low > 0 and high / low < LOG_LABELS
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
+        axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter(FuncFormatter(_format_tick))
+
+
+def _format_tick(x: float, _: int | None = None) -> str:
+    return f"{x:,.6g}".replace("-", "−")
 
 
 def put_legend(figure: Figure, *, narrow: bool, columns: int = 3) -> None:

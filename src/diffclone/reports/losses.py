@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from diffclone.experiments.results import ResultTable
-from diffclone.reports.figures import NARROW, PageFigure, draw_twice, new_figure, put_legend
+from diffclone.reports.figures import NARROW, PageFigure, draw_twice, new_figure, number_ticks, put_legend
 from diffclone.reports.spiral import COLOURS, LINE_STYLES, kind_of, label_of
 from diffclone.reports.theme import LIGHT
 
@@ -36,9 +37,12 @@ def draw_losses(sheet: ResultTable) -> list[PageFigure]:
                     ends.append(f"{label} {values[-1].mean():.4g}")
                 axes.set_title(f"({'ab'[k]}) {loss}", loc="left")
                 axes.set_xlabel("updates")
+                axes.xaxis.set_major_locator(MaxNLocator(4 if narrow else 5))
+                number_ticks(axes.xaxis)
                 if ends:
                     lowest = min(float(np.min(line.get_ydata())) for line in axes.get_lines())
                     axes.set_yscale("log" if lowest > 0 else "linear")
+                    number_ticks(axes.yaxis, log=lowest > 0)
                     description[loss] = ends
             put_legend(figure, narrow=narrow)
         return figure

@@ -19,7 +19,7 @@ from diffclone.reports.curves import number_in
 from diffclone.reports.figures import NARROW, PageFigure, draw_dots, draw_twice, new_figure
 from diffclone.reports.theme import LIGHT
 
-COLOURS = {"EXPERT": "green", "BC": "orange", "DM": "blue", "DBC": "red"}
+COLOURS = {"EXPERT": "wall", "BC": "orange", "DM": "blue", "DBC": "purple"}
 LINE_STYLES = {"EXPERT": "-", "BC": "-", "DM": "-.", "DBC": "--"}
 MAX_POINTS = 1500
 """Points drawn per panel; longer arrays are subsampled."""
@@ -175,8 +175,10 @@ def _draw_paths(axes: Axes, records: Sequence[Record]) -> None:
         for k, path in enumerate(record.results["paths"]):
             line = np.asarray(path, dtype=np.float64).reshape(-1, 2)
             style = ":" if "-" in label else LINE_STYLES[kind]
+            # The expert's path is wide and below the others, which often lie on it.
+            width, order = (7.0, 1) if kind == "EXPERT" else (1.0, 2)
             shown = label if k == 0 else None
-            axes.plot(*line.T, color=LIGHT[COLOURS[kind]], linestyle=style, linewidth=0.9, alpha=0.8, label=shown)
+            axes.plot(*line.T, style, color=LIGHT[COLOURS[kind]], linewidth=width, zorder=order, label=shown)
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
 
 

@@ -22,6 +22,8 @@ LIGHT = {
     "red": "#b02a30",
     "green": "#1c7443",
     "purple": "#7a35b0",
+    "teal": "#0b6672",
+    "pink": "#a3246f",
 }
 DARK = {
     "paper": "#14171b",
@@ -41,6 +43,11 @@ DARK = {
     "red": "#f29a98",
     "green": "#84dba8",
     "purple": "#cfaef5",
+    "teal": "#74cfdb",
+    "pink": "#f2a0cb",
 }
-TEXT_COLOURS = ("ink", "soft", "link", "good", "bad", "same", "open", "orange", "blue", "red", "green", "purple")
+TEXT_COLOURS = (
+    *("ink", "soft", "link", "good", "bad", "same", "open"),
+    *("orange", "blue", "red", "green", "purple", "teal", "pink"),
+)
 """Colours used for text and lines; each must stand out on `paper` and on `panel`."""

@@ -1,14 +1,15 @@
 """Success along training: one line per method over the number of updates, with the chosen snapshot marked."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from diffclone.experiments.study.results import Estimate, chosen_estimate, training_length
 from diffclone.records import Record
-from diffclone.reports.curves import SERIES
-from diffclone.reports.figures import NARROW, PageFigure, draw_twice, new_figure, put_legend
+from diffclone.reports.curves import choose_series
+from diffclone.reports.figures import NARROW, PageFigure, draw_twice, new_figure, number_ticks, put_legend
 from diffclone.reports.numbers import format_number, unit_label
 from diffclone.reports.theme import LIGHT
 from diffclone.tasks import TASKS
@@ -30,12 +31,14 @@ def draw_training_length(records: Sequence[Record], setting: str) -> PageFigure 
     if not lines:
         return None
     unit = TASKS[own[0].results["task"]].metric
+    series = choose_series(list(lines))
     updates = sorted({point.snapshot for line in lines.values() for point in line})
 
     def draw(*, narrow: bool) -> Figure:
         with new_figure(*((NARROW, 3.4) if narrow else (8.0, 4.2))) as figure:
             axes = figure.add_subplot()
-            for (method, line), (colour, marker) in zip(lines.items(), SERIES * len(lines), strict=False):
+            for method, line in lines.items():
+                colour, marker = series[method]
                 chosen = chosen_estimate(own, setting, method)
                 _draw_line(axes, method, line, None if chosen is None else chosen.snapshot, LIGHT[colour], marker)
             axes.set_xscale("log")
@@ -44,6 +47,7 @@ def draw_training_length(records: Sequence[Record], setting: str) -> PageFigure 
             axes.minorticks_off()
             axes.set_xlabel("updates")
             axes.set_ylabel(unit_label(unit))
+            number_ticks(axes.yaxis)
             if unit == "success":
                 axes.set_ylim(-3, 103)
             axes.grid(axis="y", color=LIGHT["line"], linewidth=0.6)
@@ -61,10 +65,12 @@ def draw_training_length(records: Sequence[Record], setting: str) -> PageFigure 
 
 def _draw_line(axes: Axes, method: str, line: Sequence[Estimate], chosen: int | None, colour: str, marker: str) -> None:
     updates = [point.snapshot for point in line]
-    style = ":" if "untuned" in method else "-"
-    axes.plot(updates, [p.mean for p in line], style, color=colour, marker=marker, markersize=4.5, label=method)
+    untuned = "untuned" in method
+    style, face = (":", "none") if untuned else ("-", colour)
+    means: Any = [point.mean for point in line]
+    axes.plot(updates, means, style, color=colour, marker=marker, markerfacecolor=face, markersize=4.5, label=method)
     low, high = zip(*(point.interval for point in line), strict=True)
-    axes.fill_between(updates, low, high, color=colour, alpha=0.12, linewidth=0)
+    axes.fill_between(updates, low, high, color=colour, alpha=0.1, linewidth=0)
     ring = [(point.snapshot, point.mean) for point in line if point.snapshot == chosen]
     if ring:
         axes.plot(*ring[0], marker="o", markersize=11, markerfacecolor="none", markeredgecolor=colour)
