@@ -94,6 +94,7 @@ def make_sections(shown: InspectionPage) -> list[Section]:
         Section("unusual", "Unusual episodes against the rest", [*unusual, Paragraph(MEANING)]),
         Section("episode", "Step through an episode", [make_player(shown.places, shown.episodes)]),
         Section("actions", "Actions", [draw_histograms(name, x, shown.bounds) for name, x in actions.items()]),
+        Section("observations", "Observations", [draw_histograms(name, x) for name, x in others.items()]),
         Section(
             "ranking",
             "Ranking of episodes",
@@ -102,7 +103,6 @@ def make_sections(shown: InspectionPage) -> list[Section]:
                 Table("Most unusual episodes", shown.ranking_columns, shown.ranking),
             ],
         ),
-        Section("observations", "Observations", [draw_histograms(name, x) for name, x in others.items()]),
         Section(
             "contents-of-the-file",
             "Contents and ranges",

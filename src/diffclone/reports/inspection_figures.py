@@ -6,7 +6,9 @@ from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from diffclone.reports.episode_player import PlayedEpisode
 from diffclone.reports.figures import NARROW, PageFigure, draw_dots, draw_twice, new_figure, put_legend
@@ -16,6 +18,9 @@ Points = npt.NDArray[np.floating]
 
 MAX_HISTOGRAMS = 96
 """Histograms per figure; further dimensions are left out."""
+BINS = 40
+LABEL_ROOM = 0.3
+"""Share of a histogram that the label of an end takes."""
 UNUSUAL = (("red", "-"), ("orange", "--"))
 """Colour and line of the most unusual episodes."""
 
@@ -64,7 +69,9 @@ def draw_profiles(profiles: Sequence[Dimension]) -> PageFigure:
             for k, profile in enumerate(profiles):
                 axes = figure.add_subplot(down, across, k + 1)
                 x = np.linspace(0, 100, len(profile.median))
-                axes.fill_between(x, profile.low, profile.high, color=LIGHT["wall"], linewidth=0, label="5 % … 95 %")
+                axes.fill_between(
+                    x, profile.low, profile.high, color=LIGHT["wall"], linewidth=0, label="5 % … 95 % of the others"
+                )
                 axes.plot(x, profile.median, color=LIGHT["soft"], linewidth=1.2, label="median of the others")
                 for (number, line), (colour, style) in zip(profile.lines.items(), UNUSUAL, strict=False):
                     axes.plot(x, line, style, color=LIGHT[colour], linewidth=1.5, label=f"episode {number}")
@@ -93,14 +100,13 @@ def draw_histograms(name: str, values: Points, bounds: tuple[Points, Points] | N
                 axes = figure.add_subplot(rows, across, k + 1)
                 known = [] if bounds is None else [float(side[k]) for side in bounds if np.isfinite(side[k])]
                 ends = [min([float(column.min()), *known]), max([float(column.max()), *known])]
-                counts, edges = np.histogram(column.astype(np.float64), bins=40, range=(ends[0], ends[1]))
+                counts, edges = np.histogram(column.astype(np.float64), bins=BINS, range=(ends[0], ends[1]))
                 axes.stairs(counts, edges, fill=True, color=LIGHT["blue"])
                 for bound in known:
                     axes.axvline(bound, color=LIGHT["red"], linestyle="--", linewidth=1.2)
-                ends = [float(edges[0]), float(edges[-1])]
                 axes.set_title(f"{name} {k}", fontsize=8, pad=2, loc="left")
                 axes.set_yticks([])
-                axes.set_xticks(ends, [f"{end:.3g}" for end in ends], fontsize=8)
+                label_ends(axes, ends, known)
             figure.tight_layout()
         return figure
 
@@ -109,14 +115,32 @@ def draw_histograms(name: str, values: Points, bounds: tuple[Points, Points] | N
     return draw_twice(f"histograms-{name}", draw, caption, "")
 
 
+def label_ends(axes: Axes, ends: Sequence[float], bounds: Sequence[float]) -> None:
+    """Label the ends of a histogram, and the bounds between them where there is room."""
+    width = ends[1] - ends[0]
+    if not width:
+        axes.set_xticks(ends[:1], [f"{ends[0]:.3g} (constant)"], fontsize=8)
+        return
+    inner = [x for x in bounds if ends[0] + LABEL_ROOM * width < x < ends[1] - LABEL_ROOM * width]
+    places = [ends[0], *inner, ends[1]]
+    texts = axes.set_xticks(places, [f"{x:.3g}".replace("-", "−") for x in places], fontsize=8)
+    # Labels at the ends are drawn inwards, so that they do not reach into the next histogram.
+    texts[0].label1.set_horizontalalignment("left")
+    texts[-1].label1.set_horizontalalignment("right")
+
+
 def draw_lengths_and_scores(lengths: npt.NDArray[np.int64], scores: Points) -> PageFigure:
     """Draw the distribution of episode lengths, and how unusual each episode is, in the order of the data."""
 
     def draw(*, narrow: bool) -> Figure:
         with new_figure(*((NARROW, 4.6) if narrow else (10.0, 2.8))) as figure:
             first, second = figure.subplots(2, 1) if narrow else figure.subplots(1, 2)
-            counts, edges = np.histogram(lengths, bins=min(40, max(1, len(np.unique(lengths)))))
-            first.stairs(counts, edges, fill=True, color=LIGHT["blue"])
+            # Every bin has the same number of whole steps, else the bars would show the bins.
+            each = -(-(int(np.ptp(lengths)) + 1) // BINS)
+            edges = np.arange(lengths.min(), lengths.max() + each + 1, each) - 0.5
+            first.stairs(np.histogram(lengths, edges)[0], edges, fill=True, color=LIGHT["blue"])
+            first.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+            first.yaxis.set_major_locator(MaxNLocator(5, integer=True))
             first.set_title("steps per episode", loc="left")
             first.set_ylabel("episodes")
             second.plot(np.arange(len(scores)), scores, ".", color=LIGHT["blue"], markersize=4)

@@ -7,6 +7,7 @@
     for (const [name, value] of Object.entries(values)) found.setAttribute(name, value);
     return found;
   };
+  const number = x => String(x).replace("-", "−");
   const points = rows => rows.map(row => row.join(" ")).join(" ");
 
   for (const player of document.querySelectorAll(".player")) {
@@ -20,7 +21,7 @@
       const figure = document.createElement("figure"), svg = make("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", role: "img", "aria-label": `${panel.title} over the steps` });
       const legend = document.createElement("ul"), caption = document.createElement("figcaption");
       legend.className = "legend";
-      caption.textContent = panel.title;
+      caption.textContent = `${panel.title} (${number(panel.range[0])} … ${number(panel.range[1])})`;
       const values = panel.names.map((name, n) => {
         const item = document.createElement("li"), chip = document.createElement("i"), value = document.createElement("b");
         chip.style.borderTopColor = `var(--${colours[n % colours.length]})`;
@@ -43,7 +44,7 @@
         const x = last ? 100 * at / last : 50;
         cursor.setAttribute("x1", x);
         cursor.setAttribute("x2", x);
-        values.forEach((value, n) => { value.textContent = episode.values[k][n][at]; });
+        values.forEach((value, n) => { value.textContent = number(episode.values[k][n][at]); });
       }
     };
     const open = () => {
