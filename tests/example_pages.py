@@ -1,10 +1,12 @@
 """Every kind of page with made-up numbers, small enough to be built in a second or two."""
 
 import dataclasses
+import io
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from diffclone.cli.inspect_page import make_inspection_page
 from diffclone.data import Demonstrations
@@ -69,7 +71,16 @@ def make_report() -> str:
     """Return the report's page."""
     sheets = [sheet for sheet in all_tables() if sheet.name in SHOWN]
     figures = {sheet.name: draw_figures(sheet) for sheet in sheets}
-    return report_page(sheets, figures, [Video("maze", "a ball", "image/png", PIXEL)], make_claims())
+    videos = [Video("maze", "a ball", "image/png", PIXEL), Video("walker", "two legs", "image/gif", make_animation())]
+    return report_page(sheets, figures, videos, make_claims())
+
+
+def make_animation() -> bytes:
+    """Return a GIF of two frames."""
+    first, second = (Image.new("RGB", (64, 48), colour) for colour in ("red", "blue"))
+    buffer = io.BytesIO()
+    first.save(buffer, "GIF", save_all=True, append_images=[second], duration=100, loop=0)
+    return buffer.getvalue()
 
 
 def make_inspection() -> str:

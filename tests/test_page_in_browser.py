@@ -1,37 +1,23 @@
 """Every page in headless Chromium, driven by Playwright. Skipped where no browser is installed."""
 
-import os
 import re
-import shutil
 from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+from browser_driver import DESKTOP, OVERFLOWING, PHONE, playwright, start_browser
 from diffclone.reports.theme import DARK, LIGHT
 from example_pages import PAGES
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-playwright = pytest.importorskip("playwright.sync_api")
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-BINARY = os.environ.get("DIFFCLONE_CHROMIUM") or next((found for n in BROWSERS if (found := shutil.which(n))), None)
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
-PHONE, DESKTOP = (390, 844), (1400, 900)
 MOST_BYTES = 6_000_000
 LEAST_CONTRAST = 4.5
 Scheme = Literal["light", "dark"]
 
-OVERFLOWING = """() => {
-  const width = document.documentElement.clientWidth;
-  const scrolls = e => e.closest('.scroll, pre, .skip, dialog') && !e.matches('.scroll, pre');
-  return [...document.body.querySelectorAll('*')]
-    .filter(e => !scrolls(e) && !e.closest('svg') && e.getBoundingClientRect().right > width + 1)
-    .map(e => e.tagName + '.' + e.className);
-}"""
 CONTRASTS = """least => {
   const numbers = colour => colour.match(/[\\d.]+/g).map(Number);
   const light = colour => {
@@ -73,12 +59,8 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def browser() -> "Generator[Browser, None, None]":
-    if BINARY is None:
-        pytest.skip(f"none of {', '.join(BROWSERS)} is installed, and $DIFFCLONE_CHROMIUM is not set")
-    with playwright.sync_playwright() as driver:
-        found = driver.chromium.launch(executable_path=BINARY, args=FLAGS)
+    with start_browser() as found:
         yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +87,22 @@ def test_a_page_fits_a_phone_and_a_desktop(opened: "dict[str, Page]", name: str)
     for width, height in (PHONE, DESKTOP):
         page.set_viewport_size({"width": width, "height": height})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(OVERFLOWING) == []
+        assert page.evaluate(OVERFLOWING, ".scroll, pre, .skip, dialog") == []
+
+
+@pytest.mark.parametrize("width", [DESKTOP[0], 900, PHONE[0]])
+@pytest.mark.parametrize("name", ["report", "compare"])
+def test_all_lines_of_a_plot_share_its_scale(opened: "dict[str, Page]", name: str, width: int) -> None:
+    opened[name].set_viewport_size({"width": width, "height": 900})
+    ends = opened[name].evaluate(
+        "[...document.querySelectorAll('.plot')].filter(plot => plot.checkVisibility()).map(plot =>"
+        "[...plot.querySelectorAll('.track, .scale')].map(e => e.getBoundingClientRect()).map(r => [r.left, r.right]))"
+    )
+    assert len(ends) >= 1
+    for plot in ends:
+        assert len(plot) > 1
+        assert all(line == plot[-1] for line in plot)
+        assert plot[0][1] - plot[0][0] >= 100
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -230,6 +227,19 @@ def test_the_switch_changes_the_colours_and_the_contents_fold_on_a_phone(
     playwright.expect(page.locator("nav a").first).to_be_hidden()
     page.set_viewport_size({"width": DESKTOP[0], "height": DESKTOP[1]})
     playwright.expect(page.locator("nav a").first).to_be_visible()
+    page.close()
+
+
+def test_a_film_is_still_until_the_pointer_or_the_focus_is_on_it(browser: "Browser", addresses: dict[str, str]) -> None:
+    page = open_page(browser, addresses["report"])
+    film, moving = page.locator(".film").first, page.locator(".film .moving").first
+    playwright.expect(moving).to_be_hidden()
+    film.hover()
+    playwright.expect(moving).to_be_visible()
+    page.mouse.move(0, 0)
+    playwright.expect(moving).to_be_hidden()
+    film.focus()
+    playwright.expect(moving).to_be_visible()
     page.close()
 
 

@@ -13,6 +13,7 @@ from diffclone.data import Demonstrations
 from diffclone.data.inspection.overview import compare_profiles, map_states
 from diffclone.reports.claim_cards import make_cards
 from diffclone.reports.episode_player import PlayedEpisode, make_player
+from diffclone.reports.inspection_figures import draw_histograms, draw_lengths_and_scores
 from diffclone.reports.intervals import Interval, IntervalPlot
 from diffclone.reports.number_table import NumberRow, make_plots
 from diffclone.reports.page import Page, Section, Table, render_page, security_policy
@@ -91,6 +92,34 @@ def test_a_plot_has_our_numbers_beside_the_papers() -> None:
     assert plot.rows[0].other_interval == (85.5, 90.5)
     quick = make_plots(dataclasses.replace(sheet, quick=True))[0].rows[0]
     assert (quick.other, quick.other_text) == (None, "")
+
+
+def test_a_plot_counts_what_has_no_number_and_does_not_draw_it() -> None:
+    cells = [cell(name, "Maze", None if name == "BC" else 90.0, None) for name in ("DBC", "VAE", "BC")]
+    (plot,) = make_plots(make_table("open-questions", cells))
+    assert [row.label for row in plot.rows] == ["DBC", "VAE"]
+    assert plot.absent == "Not run: 1 more variant."
+
+
+def test_columns_of_numbers_are_known() -> None:
+    rows = [["a", "1,200", "−0.5", "0.1 … 0.2", "", "3"], ["b", "7", "–", "0.3 … 0.4", "", "x"]]
+    table = Table("All", ("name", "steps", "mean", "range", "empty", "mixed"), rows)
+    assert table.numeric == {1, 2}
+
+
+def test_a_histogram_of_steps_has_bins_of_equal_size() -> None:
+    lengths = np.arange(31, 51)
+    axes = draw_lengths_and_scores(lengths, np.zeros(20)).figure.axes[0]
+    bars: Any = axes.patches[0]
+    assert set(np.diff(bars.get_data().edges)) == {1.0}
+    assert set(bars.get_data().values) == {1}
+
+
+def test_a_histogram_labels_its_ends_and_bounds_and_says_what_is_constant() -> None:
+    values = np.stack([np.linspace(-4, 1, 100), np.full(100, 0.5)], 1)
+    first, second = draw_histograms("act", values, (np.array([-2.0, np.inf]), np.array([2.0, np.inf]))).figure.axes
+    assert [tick.get_text() for tick in first.get_xticklabels()] == ["−4", "−2", "2"]
+    assert [tick.get_text() for tick in second.get_xticklabels()] == ["0.5 (constant)"]
 
 
 def test_a_row_names_only_what_task_and_method_do_not_say() -> None:

@@ -16,7 +16,7 @@ from diffclone.experiments.compare import derive_cell
 from diffclone.experiments.results import ResultTable
 from diffclone.experiments.specification import DerivedCell
 from diffclone.records import Record
-from diffclone.reports.curves import lines_of, number_in
+from diffclone.reports.curves import choose_series, lines_of, number_in
 from diffclone.reports.report import build_report, draw_figures, report_page
 from diffclone.reports.summary import describe_levels, list_absent, list_contradictions
 from diffclone.reports.text_tables import to_latex, to_markdown
@@ -126,14 +126,25 @@ def test_curves_lie_where_their_columns_say_and_leave_differences_out() -> None:
     lines = lines_of(made)
     assert [line.label for line in lines] == ["BC", "Implicit BC", "Diffusion Policy", "DBC"]
     assert [x for x, _ in lines[0].points] == [1, 1.25, 1.5, 1.75, 2]
-    axes = draw_figures(made)[0].figure.axes[0]
-    dashed = [line for line in axes.get_lines() if line.get_linestyle() == "--"]
-    assert len(dashed) == 4
+    ours, paper = draw_figures(made)[0].figure.axes
+    assert [axes.get_title(loc="left") for axes in (ours, paper)] == ["Ours", "The paper"]
+    assert [len(axes.get_lines()) for axes in (ours, paper)] == [4, 4]
+    assert ours.get_ylim() == paper.get_ylim()
+    assert {line.get_linestyle() for line in paper.get_lines()} == {"--"}
 
 
 def test_a_table_of_rows_with_numbers_is_a_curve_too() -> None:
     made = make_table("coefficient", grid(("λ = 0", "λ = 0.5", "λ = 10"), ("FetchPick",)))
     assert [x for x, _ in lines_of(made)[0].points] == [0, 0.5, 10]
+    (axes,) = draw_figures(made)[0].figure.axes
+    assert [line.get_linestyle() for line in axes.get_lines()] == ["-", "--"]
+
+
+def test_lines_of_a_figure_differ_and_methods_look_the_same_in_all() -> None:
+    names = ["BC", "BC, untuned", "BC-GMM", "DBC (ours)", "DBC (paper)", "MIP", "something", "another"]
+    found = choose_series(names)
+    assert found["BC"] == found["BC, untuned"] == choose_series(["DBC", "BC"])["BC"]
+    assert len({found[name] for name in names}) == len(names) - 1
 
 
 @pytest.mark.parametrize(
@@ -182,7 +193,8 @@ def test_every_link_leads_to_a_place_and_no_two_places_share_a_name(seen: Seen) 
 
 
 def test_every_number_of_ours_leads_to_its_record(whole: str) -> None:
-    cells = re.findall(r'<td><span class="mean">(.*?)</span></td>|<td><span class="mean">(<a .*?</a>)', whole)
+    start = '<td class="number"><span class="mean">'
+    cells = re.findall(f"{start}(.*?)</span></td>|{start}(<a .*?</a>)", whole)
     assert len(cells) > 100
     assert all('href="#record-' in linked or not re.search(r"\d", plain) for plain, linked in cells)
 
@@ -290,7 +302,7 @@ def test_without_any_record_there_is_still_a_page() -> None:
     assert document.count("No figure") == 15
     assert "There are no numbers yet." in document
     assert "There are no Records yet." in document
-    assert document.split('<section id="not-run"')[1].count("everything (not run)") == 15
+    assert document.split('<section id="not-run"')[1].count("</a>: everything</li>") == 15
 
 
 @pytest.mark.parametrize("name", ["manifold", "noise-injection"])

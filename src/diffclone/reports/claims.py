@@ -93,8 +93,13 @@ def count_verdicts(table: ClaimsTable) -> str:
     """Return the number of tests by verdict, as one sentence."""
     counts: Mapping[str, int] = table.counts
     found = [f"{counts[word]} {word}" for word in WORDS if counts.get(word)]
+    return f"{count_claims(table)}: {', '.join(found)}."
+
+
+def count_claims(table: ClaimsTable) -> str:
+    """Return the number of claims and of their tests."""
     claims = len({row.name for row in table.rows})
-    return f"{claims} claims of the paper, {len(table.rows)} tests: {', '.join(found)}."
+    return f"{claims} claim{'s' * (claims != 1)} of the paper, {len(table.rows)} tests"
 
 
 def claims_markdown(table: ClaimsTable) -> str:

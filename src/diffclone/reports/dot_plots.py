@@ -17,7 +17,10 @@ PANELS_PER_ROW = 3
 
 def draw_dot_plots(sheet: ResultTable) -> list[PageFigure]:
     """Draw the table of an experiment; no figure where there is no number yet."""
-    panels = [panel for panel in list_panels(sheet) if any(cell.ours for _, cell in panel[1])]
+    known = [
+        (title, [line for line in cells if line[1].ours or line[1].printed]) for title, cells in list_panels(sheet)
+    ]
+    panels = [panel for panel in known if any(cell.ours for _, cell in panel[1])]
     if not panels:
         return []
     compare = not sheet.quick
@@ -45,14 +48,18 @@ def list_panels(sheet: ResultTable) -> list[tuple[str, list[tuple[str, ComparedC
     for column in sheet.columns:
         for cell in column_cells(sheet, column):
             panels.setdefault((column, cell.unit), []).append((cell.row, cell))
-    return [(column, cells) for (column, _), cells in panels.items()]
+    repeated = {column for column, _ in panels if sum(other == column for other, _ in panels) > 1}
+    return [
+        (f"{column}, {unit_label(unit)}" if column in repeated and unit != column else column, cells)
+        for (column, unit), cells in panels.items()
+    ]
 
 
 def _draw_panel(axes: Axes, cells: Sequence[tuple[str, ComparedCell]], *, compare: bool) -> None:
     for y, (_, cell) in enumerate(cells):
         if cell.ours is not None:
             ours, ends = cell.ours.mean, [[cell.ours.mean - cell.ours.low], [cell.ours.high - cell.ours.mean]]
-            axes.errorbar(ours, y - 0.12, xerr=np.maximum(ends, 0), fmt="o", color=LIGHT["red"], markersize=5)
+            axes.errorbar(ours, y - 0.12, xerr=np.maximum(ends, 0), fmt="o", color=LIGHT["blue"], markersize=5)
         if compare and cell.printed is not None:
             bars = axes.errorbar(
                 cell.printed.mean,
@@ -76,7 +83,7 @@ def _draw_panel(axes: Axes, cells: Sequence[tuple[str, ComparedCell]], *, compar
 
 
 def _legend(*, compare: bool) -> list[Line2D]:
-    ours = Line2D([], [], marker="o", color=LIGHT["red"], label="ours")
+    ours = Line2D([], [], marker="o", color=LIGHT["blue"], label="ours")
     paper = Line2D([], [], marker="D", linestyle="--", color=LIGHT["soft"], markerfacecolor="none", label="the paper")
     return [ours, paper] if compare else [ours]
 

@@ -61,6 +61,8 @@ class IntervalPlot:
     bounds: tuple[float, float] = (-math.inf, math.inf)
     """What the axis does not exceed."""
     caption: str = ""
+    absent: str = ""
+    """What belongs to the plot and was not run."""
 
     @cached_property
     def limits(self) -> tuple[float, float]:

@@ -18,6 +18,7 @@ Numbers = npt.NDArray[np.float64]
 
 MOST_EPISODES, MOST_POINTS = 60, 200
 """Lines in a figure, and points per line."""
+PARTS = {"both": "states and actions", "state": "states", "action": "actions"}
 MEANING = (
     "An alarm is raised at a step where the score is above its threshold. The bound holds for new episodes of the "
     "distribution that the calibration episodes come from; it says nothing about how many failures are found."
@@ -88,7 +89,10 @@ def monitor_page(shown: MonitorPage) -> str:
                 (str(shown.window), "steps that a score is averaged over"),
             ],
             sections=[
-                *(Section(f"part-{p.name}", f"Scores: {p.name}", [draw_scores(p)]) for p in shown.parts),
+                *(
+                    Section(f"part-{p.name}", f"Scores of {PARTS.get(p.name, p.name)}", [draw_scores(p)])
+                    for p in shown.parts
+                ),
                 Section(
                     "thresholds",
                     "Thresholds",

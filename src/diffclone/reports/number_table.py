@@ -82,15 +82,18 @@ def list_numbers(sheets: Sequence[ResultTable]) -> list[NumberRow]:
 
 
 def make_plots(sheet: ResultTable) -> list[IntervalPlot]:
-    """Return one plot per column of an experiment's table, without columns in which nothing was run."""
+    """Return one plot per column of an experiment's table, without what has no number."""
     plots: list[IntervalPlot] = []
     for title, cells in list_panels(sheet):
         if any(cell.ours for _, cell in cells):
-            unit, rows = cells[0][1].unit, [make_line(label, NumberRow(sheet, cell)) for label, cell in cells]
+            unit, lines = cells[0][1].unit, [make_line(label, NumberRow(sheet, cell)) for label, cell in cells]
+            rows = [line for line in lines if line.numbers]
+            more = len(lines) - len(rows)
+            absent = f"Not run: {more} more {'variants' if more > 1 else 'variant'}." if more else ""
             low = min((x for row in rows for x in row.numbers), default=0.0)
             log = unit in LOG_UNITS and low > 0
             bounds = BOUNDS.get(unit, (float("-inf"), float("inf")))
-            plots.append(IntervalPlot(title, unit_label(unit), rows, log=log, bounds=bounds))
+            plots.append(IntervalPlot(title, unit_label(unit), rows, log=log, bounds=bounds, absent=absent))
     return plots
 
 

@@ -2,9 +2,10 @@
 
 import base64
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, ClassVar, final
 
@@ -13,8 +14,11 @@ from markupsafe import Markup
 
 from diffclone.reports.figures import PageFigure
 from diffclone.reports.intervals import IntervalPlot
+from diffclone.reports.numbers import MISSING
 from diffclone.reports.theme import DARK, LIGHT
 from diffclone.reports.videos import Video
+
+NUMBER = re.compile(r"[<≤≥ ]*[+−-]?[\d,]*\.?\d+(e[+-]?\d+)?( %)?")
 
 
 @final
@@ -30,6 +34,13 @@ class Table:
     """A row to point out."""
     filters: Sequence[int] = ()
     """Columns by whose values the reader can select rows."""
+
+    @cached_property
+    def numeric(self) -> frozenset[int]:
+        """Columns of numbers, which are aligned on the right."""
+        columns = range(1, len(self.columns))
+        cells = {k: [row[k] for row in self.rows if k < len(row) and row[k] not in ("", MISSING)] for k in columns}
+        return frozenset(k for k, found in cells.items() if found and all(map(NUMBER.fullmatch, found)))
 
 
 @final

@@ -96,7 +96,7 @@ def report_page(
     quick = [sheet.title for sheet in sheets if sheet.quick]
     contents = [Link("claims", "Claims")] if claims is not None else []
     contents += [Link("numbers", NUMBERS), *(Link(sheet.name, sheet.title) for sheet in sheets)]
-    contents += [Link(name, title) for name, title in CLOSING_SECTIONS.items()]
+    contents += [Link(name, title) for name, title in CLOSING_SECTIONS.items() if videos or name != "rollouts"]
     return render(
         "report.html",
         title=TITLE,
@@ -108,7 +108,7 @@ def report_page(
         claims=claims,
         cards=[] if claims is None else make_cards(claims),
         shares=() if claims is None else count_shares(claims.rows),
-        count_verdicts=claims_text.count_verdicts,
+        counted="" if claims is None else claims_text.count_claims(claims),
         list_notes=claims_text.list_notes,
         sheets=sheets,
         figures=figures,

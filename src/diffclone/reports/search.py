@@ -68,7 +68,7 @@ def search_page(state: Mapping[str, Any]) -> str:
                     "Metrics on held-out episodes",
                     [
                         draw_metrics(candidates, chosen, shown),
-                        Paragraph(" ".join(f"{name} is {explain(name)}." for name in shown)),
+                        *(Paragraph(f"{name}: {explain(name)}.") for name in shown),
                     ],
                 ),
                 Section(
@@ -76,8 +76,8 @@ def search_page(state: Mapping[str, Any]) -> str:
                     "All candidates",
                     [
                         Paragraph(
-                            "The score of a candidate is the mean of log(metric / lowest metric) over these. Lower is "
-                            "better."
+                            "The score of a candidate is the mean of log(metric / lowest metric) over these metrics. "
+                            "Lower is better."
                         ),
                         Table(
                             "All candidates, the best first",

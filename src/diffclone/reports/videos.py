@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, final
 
-MEDIA_TYPES = {"mp4": "video/mp4", "webm": "video/webm", "gif": "image/gif", "png": "image/png"}
+MEDIA_TYPES = {
+    "mp4": "video/mp4",
+    "webm": "video/webm",
+    "gif": "image/gif",
+    "webp": "image/webp",
+    "png": "image/png",
+}
 """Accepted file suffixes."""
 
 
@@ -51,4 +57,4 @@ class Video:
     @property
     def is_animation(self) -> bool:
         """Whether it moves and cannot be paused. Without a still image, the page shows it only after a click."""
-        return self.media_type == MEDIA_TYPES["gif"]
+        return self.media_type in (MEDIA_TYPES["gif"], MEDIA_TYPES["webp"])
