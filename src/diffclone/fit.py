@@ -115,6 +115,9 @@ def fit(
             or folder that do not fit are read in blocks while training (docs/scale.md).
         progress: by default a progress bar in a terminal and in a notebook, and nothing elsewhere. False for none, True
             for lines where a bar cannot be shown, or a function, called a few hundred times with the state of training.
+
+    Returns:
+        A policy with one member per seed and combination. Members that diverged are listed in `diverged`.
     """
     options = FitOptions(
         seeds=seeds,

@@ -74,7 +74,9 @@ class Dims:
     """Sizes of observations and actions, and the bounds of the action search."""
 
     obs: int
+    """Numbers of an observation."""
     act: int
+    """Numbers of an action."""
     box: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """Lowest and highest normalised action that a method considers (`Normaliser.box`); None if no model uses it."""
 
@@ -100,8 +102,11 @@ class Batch:
     """
 
     obs: Obs
+    """(…, batch, observation size): normalised observations."""
     act: Act
+    """(…, batch, action size): the expert's normalised actions."""
     imitated: Act | None = None
+    """(…, batch, action size): the policy's normalised actions; None for parts that are trained before the policy."""
     held_out: bool = False
     """Whether the loss is only reported, on data that is not trained on. It then has no noise on states."""
     real: Tensor | None = None
@@ -186,11 +191,18 @@ class Model(ABC, Generic[W]):
 
     @abstractmethod
     def init(self, dims: Dims, rng: Rng) -> W:
-        """Return initial weights, one set per member of `rng`."""
+        """Return initial weights for pairs of these sizes, one set per member of `rng`."""
 
     @abstractmethod
     def loss(self, weights: W, batch: Batch, rng: Rng, parts: Parts) -> Losses:
-        """Return the loss of the weights on a batch."""
+        """Return the loss of the weights on a batch.
+
+        Args:
+            weights: what `init` returned, or the weights after some updates.
+            batch: normalised pairs of the expert.
+            rng: the source of all random numbers.
+            parts: weights of the models that `needs` names, by name.
+        """
 
 
 def nested_parts(parts: Parts, name: str) -> dict[str, nn.Module]:
@@ -222,13 +234,22 @@ class Guide(Model[W]):
 
     @abstractmethod
     def draw(self, batch: int, dims: Dims, rng: Rng) -> Any:
-        """Draw the random numbers that the cost of `batch` pairs needs. With equal draws, costs can be compared."""
+        """Draw the random numbers that the cost of `batch` pairs needs; None if it needs none.
+
+        With equal draws, costs can be compared.
+        """
 
     @abstractmethod
     def cost(self, weights: W, obs: Obs, act: Act, draw: Any) -> Costs:
-        """Return one number per pair.
+        """Return one number per pair, low for pairs like the expert's.
 
         A guide that needs parts has one more parameter, `parts`, with their weights.
+
+        Args:
+            weights: the trained weights.
+            obs: normalised observations.
+            act: normalised actions.
+            draw: what `draw` returned.
         """
 
 
@@ -267,4 +288,13 @@ class Method(Model[W]):
 
     @abstractmethod
     def act(self, weights: W, obs: Obs, rng: Rng) -> Act:
-        """Map normalised observations to normalised actions."""
+        """Map normalised observations to normalised actions.
+
+        Args:
+            weights: the trained weights.
+            obs: normalised observations; windows of them, if the method has a history.
+            rng: random numbers of this call, for methods that sample actions.
+
+        Returns:
+            Normalised actions; chunks of them, if the method has a horizon.
+        """

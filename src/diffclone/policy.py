@@ -96,6 +96,7 @@ class Policy:
         return len(self.members)
 
     def __getitem__(self, member: int) -> "Policy":
+        """Return the policy of one member."""
         if not -len(self) <= member < len(self):
             raise UnknownMember(f"member {member} does not exist; the policy has members 0 to {len(self) - 1}.")
         return self.choose([member % len(self)])

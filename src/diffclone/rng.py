@@ -77,11 +77,25 @@ class Rng:
         path: str = "",
         clock: Clock | None = None,
     ):
+        """Open the streams of some members.
+
+        Args:
+            seeds: one seed per member.
+            device: where numbers are drawn.
+            dtype: of normal and uniform numbers.
+            path: the name of the stream; `rng["name"]` appends to it.
+            clock: counts the updates of a training; by default a new one.
+        """
         self.seeds = tuple(seeds)
+        """One seed per member."""
         self.device = torch.device(device)
+        """Where numbers are drawn."""
         self.dtype = dtype
+        """Data type of normal and uniform numbers."""
         self.path = path
+        """The name of the stream, with the names of the streams that it was taken from."""
         self.clock = clock or Clock(self.device)
+        """The update that numbers are drawn for."""
         self._streams: dict[str, Rng] = {}
         self._keys: dict[int, Tensor] = {}
 

@@ -22,7 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 Z_95 = 1.959963984540054
+"""The 97.5 % quantile of the standard normal distribution."""
 RESAMPLES = 4000
+"""Samples of a bootstrap."""
 PERMUTATIONS = 20_000
 """Random permutations of a permutation test."""
 
@@ -31,8 +33,10 @@ MOST_FREEDOM = 500.0
 ROUNDING = 1e-9
 """A smaller relative error is that of the arithmetic."""
 QUADRATURE = np.polynomial.legendre.leggauss(160)
+"""Nodes and weights of Gauss-Legendre quadrature."""
 
 Interval = tuple[float, float]
+"""The lower and the upper end."""
 Table = npt.NDArray[np.floating] | npt.NDArray[np.bool_]
 """(seeds, starts): the outcome of each member from each start state."""
 
@@ -105,11 +109,11 @@ class Estimate:
     """An estimated contrast, with Student's t distribution of its error."""
 
     mean: float
-    """D."""
+    """D, the contrast of the means."""
     error: float
-    """s."""
+    """s, the standard error of D."""
     freedom: float
-    """ν."""
+    """ν, the degrees of freedom."""
     seeds: int
     """The least number of seeds of a table."""
 
@@ -133,7 +137,13 @@ class Estimate:
 
 
 def estimate_contrast(tables: Sequence[Table], weights: Sequence[float], *, paired: bool) -> Estimate:
-    """Estimate a contrast of the means of tables (seeds, starts) with the same starts."""
+    """Estimate a contrast of the means of tables (seeds, starts) with the same starts.
+
+    Args:
+        tables: outcomes, one table per method.
+        weights: the weight of each table, for example +1 and −1 for a difference.
+        paired: whether all tables have the same seeds, in the same order.
+    """
     values: list[npt.NDArray[np.float64]] = [np.asarray(table, dtype=np.float64) for table in tables]
     seeds, starts = min(len(table) for table in values), values[0].shape[-1]
     if paired:

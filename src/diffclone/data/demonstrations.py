@@ -68,8 +68,13 @@ class Demonstrations:
     ) -> "Demonstrations":
         """Create demonstrations from anything array-like.
 
-        Observations with images are a dict, such as {"image": uint8 (steps, 3, 64, 64), "state": (steps, 4)}.
-        Episodes end at `episode_ends` (numbers of steps), or where the flag in `done` (one per step) is set.
+        Args:
+            obs: observations (steps, size); with images a dict of parts, such as
+                {"image": uint8 (steps, 3, 64, 64), "state": (steps, 4)}.
+            act: actions (steps, size).
+            episode_ends: the number of steps up to and including the last step of each episode.
+            done: instead of `episode_ends`, one flag per step, set at the last step of each episode.
+            meta: metadata that can be written as JSON.
         """
         if isinstance(obs, Mapping):
             from diffclone.data.formats.pictures import from_parts

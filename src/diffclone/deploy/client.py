@@ -49,6 +49,7 @@ class Reply:
     """Actions, and the scores of the monitor if the server has one."""
 
     action: Floats
+    """The action (size), or one action per row of a batch (batch, size), in raw units."""
     monitor: dict[str, npt.NDArray[Any]] | None
     """One value per row by name of the score, e.g. `both` and `alarm.both`; single values for a single observation."""
 
@@ -146,6 +147,15 @@ class PolicyClient:
         timeout: float = 10.0,
         follow: bool = False,
     ):
+        """Prepare a connection, which is opened by the first call.
+
+        Args:
+            url: the address of the server.
+            token: the token of the server, if it requires one.
+            timeout: seconds to wait for a response.
+            follow: whether the server's monitor follows the episode, with its window and band, instead of scoring
+                single steps. Call `reset` at the start of each episode.
+        """
         self._address = _Address.parse(url, token)
         self._connection = http.client.HTTPConnection(self._address.host, self._address.port, timeout=timeout)
         self._session = _Session(follow=follow)
@@ -212,6 +222,7 @@ class AsyncPolicyClient:
         timeout: float = 10.0,
         follow: bool = False,
     ):
+        """Prepare connections; the arguments are those of `PolicyClient`."""
         self._address, self._timeout = _Address.parse(url, token), timeout
         self._idle: list[_Streams] = []
         self._session = _Session(follow=follow)

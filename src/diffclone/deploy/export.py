@@ -126,7 +126,8 @@ def to_numpy(tensor: Tensor) -> Floats:
 def export(policy: Policy, out: str | Path, to: Format, evaluations: Sequence[Record] = ()) -> float:
     """Write one member of a policy to a new file and return its largest relative difference from torch.
 
-    The file contains the model card of the policy, with these evaluations.
+    `to` is "onnx" or "numpy", and `out` must not exist. The file contains the model card of the policy, with these
+    evaluations. A difference above 1e-5 of the largest action is an error.
     """
     encode, load = FORMATS[to]
     with create_path(Path(out)) as temporary:

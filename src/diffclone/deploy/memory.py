@@ -189,6 +189,7 @@ class Session:
     def __init__(self, predict: Callable[..., tuple[npt.NDArray[Any], Memory | None]]):
         self._predict = predict
         self.memory: Memory | None = None
+        """What the policy remembers of the episode; None before its first observation."""
 
     def __call__(self, observation: Any) -> npt.NDArray[Any]:
         """Return the next action, or one action per row of a batch."""

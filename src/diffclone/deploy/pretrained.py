@@ -21,7 +21,12 @@ def pretrained_names() -> list[str]:
 
 
 def pretrained(name: str, *, device: torch.device | str = "cpu") -> Policy:
-    """Load a policy of the package by its task, or by TASK/METHOD."""
+    """Load a trained policy of the package.
+
+    Args:
+        name: a task, e.g. "maze", or TASK/METHOD, e.g. "maze/bc". Without a method it is DBC's.
+        device: a device by torch's name.
+    """
     full, known = name if "/" in name else f"{name}/{DEFAULT_METHOD}", pretrained_names()
     if full not in known:
         raise InvalidSettings(f"the package has no policy named {name!r}; it has {', '.join(known)}.")

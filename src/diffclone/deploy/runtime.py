@@ -200,7 +200,10 @@ class Policy:
 
 
 def load(path: str | Path) -> Policy:
-    """Read an exported policy. An invalid file raises `InvalidPolicy`; nothing in the file is executed."""
+    """Read the policy that `diffclone export RUN --to numpy` wrote to `path`.
+
+    An invalid file raises `InvalidPolicy`; nothing in the file is executed.
+    """
     path = Path(path)
     if not path.is_file():
         raise InvalidPolicy(f"no such file: {path}.")

@@ -68,9 +68,20 @@ class Server:
         allow_hosts: Sequence[str] = (),
         allow_origins: Sequence[str] = (),
     ):
+        """Prepare a server. `serve` and `serve_in_thread` start it.
+
+        Args:
+            policy: a policy with one member.
+            monitor: returns scores for observations and actions; by default the policy's calibrated monitor.
+            token: what clients must send as `Authorization: Bearer TOKEN`; by default nothing.
+            timeout: seconds that a client may take to send a request, to read its response, and between two requests.
+            allow_hosts: names under which clients may reach the server, beside IP addresses and localhost; "*" for any.
+            allow_origins: web pages that may use the server, e.g. "https://example.org"; "*" for any.
+        """
         if len(policy) != 1:
             raise InvalidSettings(f"this policy has {len(policy)} members; serve one of them: Server(policy[0]).")
         self.follower = None
+        """Turns scores of single steps into those of an episode; None without a calibrated monitor."""
         if monitor is None and policy.calibrated_monitor is not None:
             self.follower = policy.calibrated_monitor.follower
             monitor = lambda obs, action: policy.monitor(obs, action).arrays()  # noqa: E731
@@ -182,7 +193,14 @@ def _prepared(server: Server, host: str, port: int) -> Generator[tuple[_Uvicorn,
 
 
 def serve(server: Server, host: str, port: int, ready: Callable[[int], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C. `ready` is called with the port once the server accepts clients."""
+    """Serve until SIGTERM or Ctrl-C.
+
+    Args:
+        server: what to serve.
+        host: the address to listen on.
+        port: the port to listen on; 0 selects a free one.
+        ready: called with the port once the server accepts clients.
+    """
     with _prepared(server, host, port) as (running, sockets):
         running.on_start = lambda: ready(sockets[0].getsockname()[1])
         gc.freeze()  # a full garbage collection would visit all objects of torch, during which nobody is served
@@ -194,7 +212,13 @@ def serve(server: Server, host: str, port: int, ready: Callable[[int], None]) ->
 
 @contextlib.contextmanager
 def serve_in_thread(server: Server, host: str = "127.0.0.1", port: int = 0) -> Generator[int, None, None]:
-    """Serve in another thread while the block runs. Yield the port; 0 selects a free one."""
+    """Serve in another thread while the block runs, and yield the port.
+
+    Args:
+        server: what to serve.
+        host: the address to listen on; by default only programs on this machine can connect.
+        port: the port to listen on; 0 selects a free one.
+    """
     with _prepared(server, host, port) as (running, sockets):
         found, started = sockets[0].getsockname()[1], threading.Event()
         running.on_start = started.set

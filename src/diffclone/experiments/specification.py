@@ -27,7 +27,9 @@ class Variant:
     """One training, with the settings of a preset: policies that differ in their seed and in the fields of `vary`."""
 
     task: str
+    """The name of the task."""
     method: str
+    """The name of the method."""
     guide: str | None = None
     """The guide, if it is not the diffusion model."""
     preset: str | None = None
@@ -37,6 +39,7 @@ class Variant:
     vary: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
     """Fields in which the members differ, with their values."""
     data: DataChanges = DataChanges()
+    """Changes to the demonstrations."""
 
 
 @final
@@ -45,8 +48,11 @@ class TableCell:
     """One score in a table: members of a variant, evaluated with some environment options."""
 
     row: str
+    """The label of the row."""
     column: str
+    """The label of the column."""
     variant: Variant
+    """The training whose policies are evaluated."""
     select: Mapping[str, float] = field(default_factory=dict[str, float])
     """The value of each varied field that chooses the members."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -87,11 +93,15 @@ class DerivedCell:
     """A number computed from two other cells, each given by its row and column."""
 
     row: str
+    """The label of the row."""
     column: str
+    """The label of the column."""
     operation: Literal["drop", "difference", "times"]
     """`drop`: percent lost from the first to the second; `difference`: second − first; `times`: first / second."""
     first: tuple[str, str]
+    """Row and column of the first cell."""
     second: tuple[str, str]
+    """Row and column of the second cell."""
     paper_key: str | None = None
     """The key of the paper's number in paper.toml; without it, the number is computed from the two printed ones."""
 
@@ -102,12 +112,17 @@ class Experiment:
     """A table or figure of the paper."""
 
     name: str
+    """What `diffclone reproduce` calls it, e.g. "main-table"."""
     title: str
+    """The heading of its table."""
     about: str
     """The question it answers, in one or two sentences."""
     cells: tuple[TableCell, ...] = ()
+    """Scores of trained policies."""
     measurements: tuple[Measurement, ...] = ()
+    """Numbers that are not scores."""
     derived: tuple[DerivedCell, ...] = ()
+    """Numbers that are computed from scores."""
     choices: Mapping[str, str] = field(default_factory=dict[str, str])
     """Where the paper leaves something open, or we differ from it: what we chose, by topic."""
 
@@ -121,7 +136,9 @@ class RunOptions:
     """How to run experiments."""
 
     source: SettingsSource = "ours"
+    """Whose settings to train with."""
     seeds: int = 5
+    """Seeds of each training: 0, 1, …"""
     episodes: int | None = None
     """Episodes per member; by default as many as in the paper."""
     quick: bool = False

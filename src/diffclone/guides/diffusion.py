@@ -29,10 +29,11 @@ Draw = tuple[Tensor, Tensor]
 @final
 @dataclass(frozen=True)
 class DiffusionGuide(Guide[Diffusion]):
-    """The paper's guide."""
+    """The paper's guide: a diffusion model of the expert's pairs. The cost of a pair is its denoising error."""
 
     update_factor: ClassVar[int] = 2
     training: Training = Training(updates=40_000, lr=5e-4)
+    """How the guide is trained."""
     width: int = Default(128)
     """Units of a hidden layer."""
     depth: int = 3

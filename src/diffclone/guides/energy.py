@@ -18,10 +18,11 @@ from diffclone.shapes import Act, Costs, Obs
 @final
 @dataclass(frozen=True)
 class EnergyGuide(Guide[Energy]):
-    """The paper's energy-based guide."""
+    """The paper's energy-based guide: a network that is trained to be low at the expert's pairs, and is the cost."""
 
     update_factor: ClassVar[int] = 2
     training: Training = Training(updates=40_000, lr=5e-4, decay="exponential", remains=0.45)
+    """How the guide is trained."""
     width: int = Default(128)
     """Units of a hidden layer."""
     depth: int = 4

@@ -20,7 +20,7 @@ from diffclone.shapes import Act, Costs, Obs
 @final
 @dataclass(frozen=True)
 class GANGuide(Guide[MLP]):
-    """The paper's adversarial guide.
+    """The paper's adversarial guide: a discriminator D of the expert's and the policy's pairs. The cost is −log D.
 
     It is trained on the policy's batches for as long as the policy is, so that `updates` and `batch` of its own
     `training` are not used.
@@ -28,6 +28,7 @@ class GANGuide(Guide[MLP]):
 
     update_factor: ClassVar[int] = 2
     training: Training = Training(updates=20_000, lr=5e-5, decay="constant")
+    """How the guide is trained."""
     width: int = Default(256)
     """Units of a hidden layer."""
     depth: int = 2

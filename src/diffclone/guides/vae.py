@@ -41,16 +41,17 @@ class Autoencoder(nn.Module):
 @final
 @dataclass(frozen=True)
 class VAEGuide(Guide[Autoencoder]):
-    """The paper's VAE guide."""
+    """The paper's VAE guide: an autoencoder of the expert's pairs. The cost of a pair is its reconstruction error."""
 
     update_factor: ClassVar[int] = 2
     training: Training = Training(updates=40_000, lr=5e-4, clip=None)
+    """How the guide is trained."""
     width: int = Default(128)
     """Units of a hidden layer, in both networks."""
     depth: int = 4
     """Hidden layers of each network."""
     latent: int = 128
-    """Size of z."""
+    """Numbers of the latent z."""
     kl_weight: float = 0.1
     """w. The paper has 1, with which z may carry no information: the cost is then the distance from the mean pair."""
     with_kl: bool = scoring(False)
@@ -78,7 +79,7 @@ class VAEGuide(Guide[Autoencoder]):
         return Losses(rec + self.kl_weight * kl, {"L_rec": rec, "L_KL": kl})
 
     def draw(self, batch: int, dims: Dims, rng: Rng) -> Tensor:
-        """Draw ε."""
+        """Draw ε, the noise of the latent, one row per pair."""
         return rng["latent"].normal(batch, self.latent)
 
     def cost(self, weights: Autoencoder, obs: Obs, act: Act, draw: Tensor) -> Costs:

@@ -29,6 +29,7 @@ class BC(Method[PolicyNet]):
 
     update_factor: ClassVar[int] = 1
     training: Training = Training(updates=20_000, lr=5e-4, eps=1e-12)
+    """How the policy is trained."""
     network: Network = Network()
     """The network of π."""
     state_noise: Scalar = added(0.0, stackable=True)

@@ -48,6 +48,7 @@ class BCGMM(Method[MixtureNet]):
 
     update_factor: ClassVar[int] = 1
     training: Training = Training(updates=20_000, lr=5e-4)
+    """How the policy is trained."""
     network: Network = Network()
     """The network of w, μ and σ."""
     modes: int = 5

@@ -41,6 +41,7 @@ class DBC(Method[PolicyNet]):
 
     update_factor: ClassVar[int] = 1
     training: Training = Training(updates=20_000, lr=5e-4, eps=1e-12)
+    """How the policy is trained."""
     network: Network = Network()
     """The network of π."""
     coefficient: Coefficient = stackable(0.3)
@@ -76,7 +77,7 @@ class DBC(Method[PolicyNet]):
 
     @property
     def compilable(self) -> bool:
-        """PyTorch 2.11 compiles balanced gradients incorrectly (tests/test_device.py)."""
+        """False if λ is "auto": PyTorch 2.11 compiles balanced gradients incorrectly (tests/test_device.py)."""
         return self.coefficient != "auto"
 
     def needs(self) -> Mapping[str, Model[Any]]:

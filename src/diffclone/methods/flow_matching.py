@@ -37,6 +37,7 @@ class FlowMatching(Method[Denoiser]):
 
     update_factor: ClassVar[int] = 10
     training: Training = Training(updates=40_000, lr=1e-3, ema=0.999)
+    """How the policy is trained."""
     width: int = Default(256)
     """Units of a hidden layer."""
     depth: int = 4

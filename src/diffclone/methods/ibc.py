@@ -29,6 +29,7 @@ class IBC(Method[Energy]):
 
     update_factor: ClassVar[int] = 4
     training: Training = Training(updates=20_000, lr=5e-4)
+    """How the policy is trained."""
     network: Network = Network(width=1024, depth=1, activation="relu", init="default")
     """The network of E."""
     counter_examples: int = 64

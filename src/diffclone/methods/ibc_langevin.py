@@ -28,6 +28,7 @@ class IBCLangevin(Method[Energy]):
 
     update_factor: ClassVar[int] = 1
     training: Training = Training(updates=10_000, lr=1e-3, decay="exponential")
+    """How the policy is trained."""
     width: int = Default(128)
     """Units of a layer."""
     blocks: int = 4
@@ -56,7 +57,7 @@ class IBCLangevin(Method[Energy]):
 
     @property
     def compilable(self) -> bool:
-        """The loss takes gradients itself."""
+        """False: the loss takes gradients itself."""
         return False
 
     def init(self, dims: Dims, rng: Rng) -> Energy:
@@ -64,7 +65,7 @@ class IBCLangevin(Method[Energy]):
         return Energy(ResidualMLP(dims.obs + dims.act, 1, self.width, self.blocks, rng), dims)
 
     def loss(self, weights: Energy, batch: Batch, rng: Rng, parts: Parts) -> Losses:
-        """Return L."""
+        """Return L, and log its terms."""
         s, a = batch.obs, batch.act
         start = weights.sample_box(rng["counter"], s.shape[-2], self.counter_examples)
         counter = batch.mask(self.training_walk.walk(weights, s, start, rng["walk"]))

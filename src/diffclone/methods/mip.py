@@ -43,6 +43,7 @@ class MIP(Method[TwoCallNet]):
 
     update_factor: ClassVar[int] = 1
     training: Training = Training(updates=20_000, lr=5e-4, ema=0.999)
+    """How the policy is trained."""
     network: Network = Network()
     """The network of f."""
     noise: Scalar = stackable(0.1)

@@ -40,6 +40,7 @@ class Encoder(Model[EncoderNet]):
     """Encodes an image as a few numbers."""
 
     training: Training = Training(updates=2_000, lr=5e-4)
+    """How the encoder is trained."""
     network: Network = Network(width=256, depth=1, activation="relu", image=(2, 64, 64))
     """CNN, and the size of an image."""
     features: int = 32

@@ -27,6 +27,7 @@ class Outcome:
     """The result of a step, with one entry per row."""
 
     reward: Doubles
+    """The reward of the step."""
     success: Flags
     """Whether the task is solved, at this step or an earlier one."""
     ended: Flags

@@ -63,14 +63,21 @@ class GymnasiumBatch(BatchEnv):
         with_layout: bool = False,
         **options: Any,
     ):
-        """Make the environments; `options` are passed to `gymnasium.make` or to the function.
+        """Make the environments.
 
-        Of Dict observations the parts `observed_keys` are concatenated; by default all, in the order of the space.
-        (An environment may have an option `obs_keys` of its own.) `with_layout`: images with numbers are observed as
-        demonstrations store them, images first and channels before height and width.
+        Args:
+            source: a Gymnasium id, or a function that makes an environment.
+            count: number of environments.
+            observed_keys: parts of Dict observations, which are concatenated; by default all, in the order of the
+                space. (An environment may have an option `obs_keys` of its own.)
+            with_layout: whether images with numbers are observed as demonstrations store them, images first and
+                channels before height and width.
+            options: passed to `gymnasium.make` or to the function.
         """
         self.count = count
+        """Number of environments."""
         self.envs: list[Any] = []
+        """The environments."""
         try:
             for _ in range(count):
                 self._add(source, make_env(source, options))
@@ -80,8 +87,11 @@ class GymnasiumBatch(BatchEnv):
         space = self.envs[0].action_space
         self.act_low, self.act_high = (np.ravel(edge).astype(np.float64) for edge in (space.low, space.high))
         self.flatten = Flattener(self.envs[0].observation_space, observed_keys, with_layout=with_layout)
+        """Turns an observation into a row of numbers."""
         self.obs: Doubles = np.zeros((count, self.flatten.size))
+        """The last observation of each environment."""
         self.steps = np.zeros(count, dtype=np.int64)
+        """Steps of each environment since its reset."""
 
     def reset(self, rows: Rows, rngs: Sequence[np.random.Generator]) -> None:
         """Start an episode in each row, from a seed drawn from the row's generator."""

@@ -85,6 +85,7 @@ class RecordDemonstrations(AnyWrapper, RecordConstructorArgs):
         """Turns an observation into the row that is recorded."""
         self.keep_partial, self.only_successes, self.executed = keep_partial, only_successes, executed
         self.meta = dict(meta or {})
+        """Metadata that the demonstrations get beside what is known of the environment."""
         self.reports_success: bool | None = None
         """Whether `info` reported success when the last episode ended; None before that."""
         self._episodes: list[tuple[Row, Row]] = []

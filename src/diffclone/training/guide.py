@@ -89,7 +89,13 @@ class TrainedGuide:
         """Return the cost of one pair (size), (size) or of a batch (batch, size), (batch, size), in raw units.
 
         Several members return one row each. The random numbers of the guide depend on the seed and on the row in the
-        batch only, so that equal calls return equal costs; `draws` averages over several of them.
+        batch only, so that equal calls return equal costs.
+
+        Args:
+            obs: raw observations.
+            act: raw actions.
+            draws: costs with different random numbers that are averaged.
+            seed: the seed of the random numbers.
         """
         like, members, cost = self.normaliser.obs_mean, len(self), bind_cost(self.guide, "guide", self.parts)
         rng = Rng([seed] * members, device=like.device, dtype=like.dtype, path="cost")

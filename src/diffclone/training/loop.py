@@ -52,6 +52,7 @@ class Progress:
     rate: float
     """Updates per second."""
     members: int = 1
+    """Members that are trained together."""
     execution: str = ""
     """How the updates are run: "2 cores", "compiled", or "compiling" before the first update."""
 

@@ -52,6 +52,7 @@ class Run:
     """A training's folder."""
 
     folder: Path
+    """Where its files are."""
     trained: Policy | None = field(default=None, repr=False, compare=False)
     """The policy, if it was trained in this process."""
 

@@ -96,7 +96,7 @@ def search(
 
     Args:
         demos: the demonstrations to learn from.
-        budget: about how many seconds the search and the final training may take together.
+        budget: about how many seconds the search and the final training may take together; 240 by default.
         seeds: seeds of the final policy.
         device: "cpu", "cuda", "cuda:1", "mps", or "auto" for a CUDA GPU if there is one.
         folder: the folder of the run, as `diffclone train` makes it; an interrupted search resumes there. By default

@@ -34,7 +34,7 @@ class Finding:
     """Something to know before training on these demonstrations."""
 
     severity: Severity
-    """How serious it is."""
+    """How serious it is: "problem", "warning" or "note"."""
     what: str
     """What is wrong."""
     advice: str

@@ -109,15 +109,34 @@ class PairScore(ABC, Generic[W]):
 
     @abstractmethod
     def init(self, context: Context, dims: Dims, rng: Rng) -> W:
-        """Return weights that are not fitted, for pairs of these sizes. Saved weights are loaded into them."""
+        """Return weights that are not fitted. Saved weights are loaded into them.
+
+        Args:
+            context: the policy's own models.
+            dims: sizes of observations and actions.
+            rng: the source of all random numbers.
+        """
 
     @abstractmethod
     def fit(self, context: Context, pairs: Dataset, rng: Rng) -> W:
-        """Return weights fitted to training pairs."""
+        """Return weights fitted to training pairs.
+
+        Args:
+            context: the policy's own models.
+            pairs: normalised pairs that the policy was trained on.
+            rng: the source of all random numbers.
+        """
 
     @abstractmethod
     def score(self, weights: W, context: Context, s: Tensor, a: Tensor) -> Tensor:
-        """Return (parts, rows) numbers in float64 for normalised pairs (rows, size)."""
+        """Return (parts, rows) numbers in float64, high where a pair is unlike the training pairs.
+
+        Args:
+            weights: what `fit` returned.
+            context: the policy's own models.
+            s: normalised observations (rows, size).
+            a: normalised actions (rows, size).
+        """
 
 
 def pair_dims(pairs: Dataset) -> Dims:

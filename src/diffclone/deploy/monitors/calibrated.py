@@ -25,6 +25,7 @@ class Calibration:
     """
 
     alpha: float
+    """α, the share of good episodes that may raise an alarm."""
     episodes: int
     """n, the number of calibration episodes that give the thresholds."""
     single: Mapping[str, float]
@@ -36,7 +37,9 @@ class Calibration:
     member: int = 0
     """Index of the member that the monitor belongs to."""
     kind: Kind = "constant"
+    """Whether the thresholds of episodes are constant, or a band that varies with the step."""
     window: int = 1
+    """Steps over which scores are averaged."""
     shape_episodes: int = 0
     """Calibration episodes that give the shape of the band, and the units if two scores must agree."""
     units: tuple[tuple[float, float], ...] = ()

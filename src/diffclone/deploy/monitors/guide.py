@@ -76,7 +76,7 @@ class GuideScore(PairScore[Levels]):
     high: float = 1.0
     """End of the range of t, as a fraction of T."""
     levels: int = 32
-    """K."""
+    """K, the values of t over which the error is averaged."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.low < self.high <= 1 or not 1 <= self.levels <= MOST_LEVELS:

@@ -54,12 +54,13 @@ class LogpZOScore(PairScore[Denoiser]):
     """The squared norm of a pair's latent."""
 
     training: Training = Training(updates=3000, lr=1e-3, clip=None)
+    """How the network of the score is trained."""
     width: int = 128
     """Units of a hidden layer of v."""
     depth: int = 3
     """Hidden layers of v."""
     calls: int = 1
-    """Euler steps."""
+    """Euler steps from a pair to its latent."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.calls <= STEPS:
@@ -75,7 +76,7 @@ class LogpZOScore(PairScore[Denoiser]):
         return self.model.init(dims, rng)
 
     def fit(self, context: Context, pairs: Dataset, rng: Rng) -> Denoiser:
-        """Train v."""
+        """Train v, the velocity of the flow, on training pairs."""
         trained = train_model(self.model, pairs, rng)
         assert isinstance(trained, Denoiser)
         return trained

@@ -63,9 +63,11 @@ class RNDScore(PairScore[Distilled]):
     """The error of a network that has learnt a random one."""
 
     training: Training = Training(updates=2000, lr=1e-3, clip=None)
+    """How the network of the score is trained."""
     network: Network = Network(width=128, depth=2, activation="relu", init="default")
+    """The architecture of both networks."""
     outputs: int = 32
-    """m."""
+    """m, numbers that both networks return."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.outputs <= MOST_OUTPUTS:
@@ -81,7 +83,7 @@ class RNDScore(PairScore[Distilled]):
         return self.model.init(dims, rng)
 
     def fit(self, context: Context, pairs: Dataset, rng: Rng) -> Distilled:
-        """Train f̂."""
+        """Train f̂ to return what f returns for training pairs."""
         trained = train_model(self.model, pairs, rng)
         assert isinstance(trained, Distilled)
         return trained

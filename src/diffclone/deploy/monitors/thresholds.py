@@ -52,6 +52,7 @@ class Threshold:
     """q, and the shape of a band."""
 
     q: float
+    """The largest excess without an alarm."""
     centre: tuple[float, ...] = ()
     """μ_t from the first step on; empty for a constant threshold. Later steps have the last value."""
     width: tuple[float, ...] = ()
