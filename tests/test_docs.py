@@ -54,6 +54,11 @@ def test_the_site_is_built_and_a_broken_link_fails(broken: str, tmp_path: Path) 
         tutorial = (tmp_path / "site/tutorials/first-policy/index.html").read_text(encoding="utf-8")
         assert 'download="first-policy.ipynb" href="../../notebooks/first-policy.ipynb"' in tutorial
         assert (tmp_path / "site/notebooks/first-policy.ipynb").exists()
+        api = {
+            name: (tmp_path / f"site/api/{name}/index.html").read_text(encoding="utf-8") for name in ("fit", "policy")
+        }
+        assert 'id="diffclone.policy.Policy.__call__"' in api["policy"]
+        assert "stackable</span>" not in api["fit"], "a default is shown as the function that marks its field"
         links = [re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="(https?:[^"]+)', page.read_text(encoding="utf-8"))
                  for page in (tmp_path / "site").rglob("*.html")]  # fmt: skip
         assert not any(links)  # nothing is loaded from the network
