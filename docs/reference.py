@@ -7,12 +7,13 @@ import inspect
 import io
 import textwrap
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from diffclone.cli.main import COMMANDS, main
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Method, Training
+from diffclone.nn.encoder import Encoder
 
 INTRODUCTION = """# Settings
 
@@ -48,7 +49,7 @@ def settings_page() -> str:
     """Return the page of all settings: one table per class."""
     shared = [field.name for field in dataclasses.fields(Method) if field.name != "training"]
     parts = [INTRODUCTION, "## All methods\n", table(Method, shared)]
-    nested: dict[str, type[Any]] = {"Training": Training}
+    nested: dict[str, type[Any]] = {"Training": Training, "Encoder": Encoder}
     for heading, registry in (("Method", METHODS), ("Guide", GUIDES)):
         for name, kind in registry.items():
             if kind.__module__.startswith("diffclone."):
@@ -88,12 +89,20 @@ def first_line(kind: type[Any]) -> str:
 def table(kind: type[Any], names: list[str]) -> str:
     """Return the table of some fields."""
     texts, lines = field_texts(kind), ["| setting | default | meaning |", "|---|---|---|"]
+    hints = get_type_hints(kind)
     for field in dataclasses.fields(kind):
         if field.name in names:
             marks = [name.capitalize() for name in ("stackable", "acting") if field.metadata.get(name)]
-            text = " ".join([texts.get(field.name, ""), *(f"*{mark}.*" for mark in marks)]).strip()
+            values = list_values(hints[field.name])
+            text = " ".join([texts.get(field.name, ""), *values, *(f"*{mark}.*" for mark in marks)]).strip()
             lines.append(f"| `{field.name}` | {describe(field.default)} | {text.replace('|', chr(92) + '|')} |")
     return "\n".join(lines)
+
+
+def list_values(hint: Any) -> list[str]:
+    """Return the values that a setting may have in one sentence, if it is one of several names."""
+    names = [value for value in get_args(hint) if isinstance(value, str)] if get_origin(hint) is Literal else []
+    return [f"One of {', '.join(f'`{name}`' for name in names)}."] if names else []
 
 
 def field_texts(kind: type[Any]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import diffclone
+from docs.reference import settings_page
 
 PAGES = sorted((Path(__file__).parents[1] / "docs/api").glob("*.md"))
 NAMES = [name for page in PAGES for name in re.findall(r"^::: (\S+)", page.read_text(encoding="utf-8"), re.MULTILINE)]
@@ -72,6 +73,16 @@ def methods(kind: type[Any]) -> Iterator[tuple[str, Any]]:
             inner = part.__func__ if isinstance(part, classmethod | staticmethod) else part
             if inspect.isfunction(inner) or isinstance(inner, property | cached_property):
                 yield name, inner
+
+
+def test_every_setting_has_a_default_and_a_meaning() -> None:
+    page = settings_page()
+    rows = [row.strip("| ").split(" | ", 2) for row in page.splitlines() if row.startswith("| `")]
+    assert len(rows) > 100
+    assert not [row for row in rows if len(row) < 3 or len(row[2]) < FEWEST]
+    assert {row[1] for row in rows if row[0] == "`activation`"} == {"`tanh`"}
+    assert "One of `linear`, `exponential`, `constant`." in page
+    assert re.search(r"^\| `features` \| `32` \|", page, re.MULTILINE), "the settings of the encoder"
 
 
 def test_every_public_name_is_on_a_page() -> None:

@@ -52,7 +52,7 @@ class DiffusionGuide(Guide[Diffusion]):
     """Whether the gradient of the cost passes through the denoiser. Without it (score distillation) the action moves
     along √ᾱ (ε̂ − ε), which costs half as much and is smoother at small t."""
     t_low: int = scoring(0)
-    """Smallest t of the cost."""
+    """Smallest t of the cost, from 0 to T − 1."""
     t_high: int | None = scoring(None)
     """The cost uses t below this; none for T."""
     shuffle_pairs: bool = added(absent=False)

@@ -28,7 +28,7 @@ class EnergyGuide(Guide[Energy]):
     depth: int = 4
     """Hidden layers."""
     counter_examples: int = 64
-    """Number of counter-examples ã_j."""
+    """Counter-examples ã_j of each pair."""
 
     def __post_init__(self) -> None:
         if self.counter_examples < 1 or self.depth < 1 or self.width < 1:

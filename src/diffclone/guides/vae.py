@@ -53,7 +53,8 @@ class VAEGuide(Guide[Autoencoder]):
     latent: int = 128
     """Numbers of the latent z."""
     kl_weight: float = 0.1
-    """w. The paper has 1, with which z may carry no information: the cost is then the distance from the mean pair."""
+    """w, the weight of L_KL. The paper has 1, with which z may carry no information: the
+    cost is then the distance from the mean pair."""
     with_kl: bool = scoring(False)
     """Whether the cost includes L_KL. The paper's main text uses the reconstruction error alone."""
 

@@ -34,7 +34,7 @@ class DiffusionPolicy(Method[Diffusion]):
     steps: int = 1000
     """T, diffusion steps."""
     conditioning: TimeConditioning = "sinusoidal"
-    """How the network is conditioned on t."""
+    """How the network is conditioned on t: a sinusoidal embedding, or a learned table per layer."""
     sampler: Sampler = acting("dpm-solver++")
     """The sampler: ancestral takes all T steps, ddim and dpm-solver++ take `calls`."""
     calls: int = acting(20)

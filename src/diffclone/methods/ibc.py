@@ -33,7 +33,7 @@ class IBC(Method[Energy]):
     network: Network = Network(width=1024, depth=1, activation="relu", init="default")
     """The network of E."""
     counter_examples: int = 64
-    """Number of counter-examples ã_j."""
+    """Counter-examples ã_j of each pair."""
     samples: int = acting(1000)
     """N, actions in the search."""
     iterations: int = acting(3)

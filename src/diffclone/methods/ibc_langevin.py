@@ -34,7 +34,7 @@ class IBCLangevin(Method[Energy]):
     blocks: int = 4
     """Residual blocks of two layers each."""
     counter_examples: int = 8
-    """Number of counter-examples ã_j."""
+    """Counter-examples ã_j of each pair."""
     training_walk: Langevin = Langevin(steps=20)
     """Langevin dynamics of the counter-examples."""
     penalty: float = 1.0
