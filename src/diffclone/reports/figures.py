@@ -44,8 +44,8 @@ STYLE: dict[Any, Any] = {
 VARIABLES = {value: name for name, value in LIGHT.items()}
 SMALLEST_SCALE, LARGEST_SCALE = 0.75, 1.4
 """A figure shrinks and grows with the page between these shares of its width; on a narrower screen it scrolls."""
-LOG_LABELS = 200.0
-"""Ratio of the ends of a logarithmic axis up to which 2 and 5 are labelled beside the powers of ten."""
+LOG_LABELS: dict[float, tuple[int, ...]] = {10.0: (1, 2, 3, 5, 7), 200.0: (1, 2, 5)}
+"""Multiples of powers of ten that are labelled on a logarithmic axis, by the ratio of its ends."""
 NARROW = 3.6
 """Width in inches of a figure for a phone."""
 
@@ -145,8 +145,9 @@ def number_ticks(axis: Axis, *, log: bool = False) -> None:
     """Write the numbers of an axis in full, with commas and without powers of ten."""
     if log:
         low, high = sorted(axis.get_view_interval())
-        narrow = low > 0 and high / low < LOG_LABELS
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if narrow else (1,)))
+        ratio = high / low if low > 0 else float("inf")
+        labelled = next((subs for most, subs in LOG_LABELS.items() if ratio < most), (1,))
+        axis.set_major_locator(LogLocator(subs=labelled))
         axis.set_minor_formatter(NullFormatter())
     axis.set_major_formatter(FuncFormatter(_format_tick))
 
