@@ -6,10 +6,10 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
+
+from diffclone.cli.table import format_table, wrap
 
 if TYPE_CHECKING:
     from diffclone.training.display import Bars
@@ -33,16 +33,16 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
 
 
-def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table on stdout. Cells are broken between words; the first column is kept whole if it is short."""
-    table = Table(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, show_header=any(columns))
-    table.show_edge, table.padding = False, (0, 1, 0, 0)
-    for k, name in enumerate(columns):
-        longest = max([len(row[k]) for row in rows], default=0)
-        table.add_column(escape(name), no_wrap=not k and longest <= WIDTH // 3, overflow="fold")
-    for row in rows:
-        table.add_row(*map(escape, row))
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(table, "")
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str] = ()) -> None:
+    """Print a table on stdout, and an empty line. `notes` has a line of text for each row, printed below it."""
+    console = Console()
+    width = console.width if sys.stdout.isatty() else WIDTH
+    head, body = format_table(columns, rows, width, notes)
+    for line, style in (
+        *((line, "bold") for line in [*wrap(title, width), *head]),
+        *((line, "") for line in [*body, ""]),
+    ):
+        console.print(Text(line, style), soft_wrap=True)
 
 
 @contextmanager

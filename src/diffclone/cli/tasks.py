@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diffclone.cli.console import print_json, print_message, print_table
+from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import printed_expert
 from diffclone.experiments.task_settings import WITH_HEADROOM, TaskSetting
@@ -49,20 +50,20 @@ class Tasks:
         if self.json:
             print_json(rows)
             return
-        own = ("task", "observation", "action", "steps", "metric", "demonstrations", "expert", "paper's expert")
         for title, external in (("Tasks", False), ("Tasks of other packages, collected on first use", True)):
             shown = [row for row in rows if (row["package"] is not None) == external]
-            columns = (*own[:5], "episodes") if external else own  # long names leave no room for more in 80 columns
+            columns = ("task", "observation", "action", "steps", "metric", "episodes", "expert", "paper's expert")
+            columns = columns[:6] if external else columns
             heads = [{"observation": "obs", "action": "act"}.get(name, name) for name in columns]
-            print_table(title, heads, [[str(row[name]) for name in columns] for row in shown])
-            for row in shown:
-                print_message(f"{row['task']} ({row['id'] or row['package']}): {row['about']}")
+            about = [f"{row['about']} ({row['id'] or row['package']})" for row in shown]
+            print_table(title, heads, [[str(row[name]) for name in columns] for row in shown], about)
+        settings = [describe_setting(setting) for setting in WITH_HEADROOM]
+        names = ("setting", "task", "demonstrations", "options")
+        about = [setting["about"] for setting in settings]
+        print_table("Settings with headroom", names, [[setting[name] for name in names] for setting in settings], about)
         needed = sorted({str(row["package"]) for row in rows if row["package"] is not None})
         if missing := [package for package in needed if importlib.util.find_spec(package) is None]:
             print_message(f"Not installed: {', '.join(missing)}. {INSTALL}")
-        settings = [describe_setting(setting) for setting in WITH_HEADROOM]
-        names = ("setting", "task", "demonstrations", "options", "about")
-        print_table("Settings with headroom", names, [[setting[name] for name in names] for setting in settings])
 
 
 def describe_setting(setting: TaskSetting) -> dict[str, str]:
@@ -72,7 +73,7 @@ def describe_setting(setting: TaskSetting) -> dict[str, str]:
     return {
         "setting": setting.name,
         "task": setting.task,
-        "demonstrations": f"{demos.num_episodes} episodes, {demos.num_steps} steps",
+        "demonstrations": count_rows(demos),
         "options": options or MISSING,
         "about": setting.about,
     }
@@ -86,7 +87,12 @@ def count_demonstrations(task: Task) -> str:
         demos = task.demonstrations()
     except InvalidSettings:
         return MISSING
-    return f"{demos.num_episodes} episodes, {demos.num_steps} steps"
+    return count_rows(demos)
+
+
+def count_rows(demos: Demonstrations) -> str:
+    """Return "27 episodes, 983 steps"."""
+    return f"{demos.num_episodes} episode{'s' * (demos.num_episodes != 1)}, {demos.num_steps} steps"
 
 
 def expert_score(task: Task, results: Any) -> str:
