@@ -1,5 +1,6 @@
 """The command `reproduce`: run experiments of the paper and print the results beside its numbers."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -33,6 +34,9 @@ from diffclone.reports.numbers import MISSING, format_count, format_estimate, fo
 from diffclone.tasks import TASKS
 from diffclone.training import Precision
 from diffclone.training.time_left import about
+
+UNITS = {"success": " (%)", "return": " (return)"}
+"""What is written after the name of a task."""
 
 
 @dataclass(frozen=True)
@@ -205,11 +209,29 @@ class Reproduce:
             return
         if study:
             print_study_plan(study, records, json=False)
-        columns = ["training", "members", "updates", "episodes", "measurements", "time", "rates from Records"]
         total, trained = about(sum(e.seconds for e in estimates)), sum(job.method is not None for job in jobs)
         title = f"On {workspace.device}: {trained} trainings, about {total} one after another"
-        shown = [row | {"seconds": about(e.seconds)} for row, e in zip(rows, estimates, strict=True)]
-        print_table(title, columns, [[str(value) for value in row.values()] for row in shown])
+        shown = [plan_row(job, e.seconds) for job, e in zip(jobs, estimates, strict=True)]
+        print_table(title, ["training", "members", "updates", "episodes", "time"], shown)
+        measured = sum(e.measured for job, e in zip(jobs, estimates, strict=True) if job.method is not None)
+        if trained:
+            known = f"{measured} of {trained} times follow from" if measured else "No time follows from"
+            print_message(f"{known} Records in {workspace.records_file}; the others are typical ones.")
+
+
+def plan_row(job: Job, seconds: float) -> list[str]:
+    """Return a row of the table of a plan: the name without its hash, and numbers."""
+    name = re.sub("-[0-9a-f]{8}$", "", job.name)
+    measures = ", ".join(dict.fromkeys(item.measurement.kind for item in job.measurements))
+    updates = [f"{'' if name == 'policy' else f'{name} '}{count / 1000:g}k" for name, count in job.updates.items()]
+    episodes = sum(run.episodes for run in job.evaluations) * len(job.seeds)
+    return [
+        f"{name}: {measures}" if measures and not job.evaluations else name,
+        str(job.members or MISSING),
+        ", ".join(updates) or MISSING,
+        f"{episodes:,}" if episodes else MISSING,
+        about(seconds),
+    ]
 
 
 def parse_files(entries: Sequence[str]) -> dict[str, str]:
@@ -237,23 +259,26 @@ def describe_job(job: Job) -> dict[str, Any]:
 
 
 def print_results(table: ResultTable) -> None:
-    """Print the table of an experiment."""
-    rows = [
-        [
-            cell.row,
-            cell.column,
-            cell.unit,
-            format_estimate(cell.ours, cell.unit),
-            MISSING if cell.ours is None else format_count(cell.ours),
-            format_printed(cell.printed, cell.unit),
-            format_status(cell) + (f": {cell.reason}" if cell.reason else ""),
+    """Print the tables of an experiment, one for each of its rows. What all cells share is said once."""
+    mark = " (quick: says nothing about the methods)" if table.quick else ""
+    states = {id(cell): format_status(cell) + (f": {cell.reason}" if cell.reason else "") for cell in table.cells}
+    common = len({*states.values()}) == 1
+    columns = ["", "ours (95 %)", "seeds × episodes", "the paper", *([] if common else ["levels"])]
+    for name in dict.fromkeys(cell.row for cell in table.cells):
+        rows = [
+            [
+                cell.column + UNITS.get(cell.unit, ""),
+                format_estimate(cell.ours, cell.unit),
+                MISSING if cell.ours is None else format_count(cell.ours),
+                format_printed(cell.printed, cell.unit),
+                *([] if common else [states[id(cell)]]),
+            ]
+            for cell in table.cells
+            if cell.row == name
         ]
-        for cell in table.cells
-    ]
-    if rows:
-        columns = ["", "", "unit", "ours (95 %)", "seeds × episodes", "the paper", "levels"]
-        mark = " (quick: says nothing about the methods)" if table.quick else ""
-        print_table(f"{table.title}{mark}", columns, rows)
+        print_table(f"{table.title}{mark}: {name}", columns, rows)
+    if common:
+        print_message(f"{table.title}, levels: {next(iter(states.values()))}.")
     if table.measured:
         measured = ", ".join(f"{kind} ({len(records)})" for kind, records in table.measured.items())
         print_message(f"{table.title}: measured {measured}.")

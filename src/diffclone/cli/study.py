@@ -86,12 +86,38 @@ def print_plan(stages: Sequence[Stage], records: Sequence[Record], *, json: bool
     if json:
         print_json(rows)
         return
-    columns = ["study", "setting", "method", "members", "updates", "episodes", "training", "CPU time of episodes"]
-    shown = [
-        [about(float(value)) if "seconds" in name and value != MISSING else str(value) for name, value in row.items()]
-        for row in rows
-    ]
-    print_table("Stages that can run now", columns, shown)
+    for study in dict.fromkeys(row["study"] for row in rows):
+        own = [row for row in rows if row["study"] == study]
+        times = [name for name in ("training_seconds", "episode_seconds") if any(row[name] != MISSING for row in own)]
+        columns = ["setting", "method", "members", "updates", "episodes", *(TIMES[name] for name in times)]
+        shown = [plan_row(row, same, times) for row, same in count_equal(own)]
+        print_table(f"{study}: {len(own)} stages that can run now", columns, shown)
+    if rows and all(row["training_seconds"] == MISSING for row in rows):
+        print_message("No Record tells how long a stage takes; the first ones that are run will.")
+
+
+NAMES = ("setting", "method")
+"""The keys of a row along training that are not numbers of updates."""
+TIMES = {"training_seconds": "training", "episode_seconds": "episodes, CPU"}
+"""The columns of a plan that have times."""
+
+
+def count_equal(rows: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
+    """Return the rows that differ, each with the number of rows that equal it: stacks of one configuration each."""
+    found: list[tuple[dict[str, Any], int]] = []
+    for row in rows:
+        if found and found[-1][0] == row:
+            found[-1] = row, found[-1][1] + 1
+        else:
+            found.append((row, 1))
+    return found
+
+
+def plan_row(row: Mapping[str, Any], same: int, times: Sequence[str]) -> list[str]:
+    """Return a row of the table of a plan: `same` stages, and their times together."""
+    members = f"{same} × {row['members']}" if same > 1 else str(row["members"])
+    spent = [MISSING if row[name] == MISSING else about(same * float(row[name])) for name in times]
+    return [row["setting"], row["method"], members, f"{row['updates']:,}", f"{same * row['episodes']:,}", *spent]
 
 
 def describe_stage(stage: Stage, records: Sequence[Record]) -> dict[str, Any]:
@@ -147,10 +173,20 @@ def print_study(records: Sequence[Record], *, json: bool) -> None:
         print_json({"tuned": tuned, "training_length": curves})
         return
     mark = " (quick: says nothing about the methods)" if any(record.quick for record in records) else ""
-    for title, rows in (("Tuned with equal tries", tuned), ("Success or return along training", curves)):
-        if rows:
-            columns = list(dict.fromkeys(name for row in rows for name in row))
-            print_table(f"{title}{mark}", columns, [[str(row.get(name, MISSING)) for name in columns] for row in rows])
+    columns = ["method", "tries", "evaluation (95 %)", "minus BC (95 %)"]
+    for setting in dict.fromkeys(row["setting"] for row in tuned):
+        own = [row for row in tuned if row["setting"] == setting]
+        chosen = [f"{row['chosen']}; {row['validation']} in validation" for row in own]
+        shown = [[str(row[name]) for name in columns] for row in own]
+        print_table(f"{setting}, tuned with equal tries{mark}", columns, shown, chosen)
+    for setting in dict.fromkeys(row["setting"] for row in curves):
+        own = [row for row in curves if row["setting"] == setting]
+        updates = [name for name in dict.fromkeys(name for row in own for name in row) if name not in NAMES]
+        means = [[row.get(name, MISSING).partition(" (")[0] for name in updates] for row in own]  # no intervals
+        shown = [[row["method"], *values] for row, values in zip(own, means, strict=True)]
+        print_table(f"{setting}, {unit_of(setting)} along training{mark}", ["method", *updates], shown)
+    if curves:
+        print_message("Columns are numbers of updates. --json prints the intervals as well.")
 
 
 def unit_of(setting: str) -> str:
