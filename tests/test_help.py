@@ -3,13 +3,15 @@ import pty
 import re
 import subprocess
 import sys
+from dataclasses import fields
 
 import pytest
 
 from conftest import Command, assert_error
 from diffclone.cli.console import print_table
-from diffclone.cli.help import Option, format_help, read_page
+from diffclone.cli.help import GROUPS, Option, format_help, read_page
 from diffclone.cli.main import COMMANDS
+from diffclone.methods import DBC
 
 WIDTH = 80
 PAGE = """\
@@ -79,10 +81,31 @@ def test_every_page_fits_80_columns(diffclone: Command, name: str) -> None:
     flags = set(re.findall(r"^  (--[\w.-]+)", full.out, re.MULTILINE))
     assert flags >= set(re.findall(r"^  (--[\w.-]+)", short.out, re.MULTILINE))
     assert short.out.count("\n") < 110
+    groups = ["data", "method", "schedule", "machine", "output"]
+    for text in (short.out, full.out):
+        assert [name for name in groups if f"\n{name}:\n" in text] == re.findall(r"^(\w+):$", text, re.MULTILINE)
+        assert not re.search(r"None[,}]|\[STR|default: ''", text)
+    assert ("--help-all" in short.out) == (short.out != full.out)
 
 
-def test_help_without_a_command_fits_80_columns(diffclone: Command) -> None:
-    assert max(map(len, diffclone("--help").out.splitlines())) <= WIDTH
+def test_every_option_has_a_group(diffclone: Command) -> None:
+    listed = {name for names in GROUPS.values() for name in names.split()}
+    for command in COMMANDS:
+        settings = find_settings_of_train() if command == "train" else {"ratio"}
+        flags = re.findall(r"^  --([\w-]+)(?=[ ,\n])", diffclone(command, "--help-all").out, re.MULTILINE)
+        assert {*flags} - settings <= listed, command
+
+
+def find_settings_of_train() -> set[str]:
+    """Return the names of the settings of the method that `train --help-all` lists."""
+    return {field.name.replace("_", "-") for field in fields(DBC)}
+
+
+def test_help_without_a_command_lists_every_command_once_by_purpose(diffclone: Command) -> None:
+    page = diffclone("--help").out
+    assert max(map(len, page.splitlines())) <= WIDTH
+    assert sorted(re.findall(r"^  (\w+) ", page, re.MULTILINE)) == sorted(COMMANDS)
+    assert "\ntraining:\n  train " in page
 
 
 @pytest.mark.parametrize(("command", "flag", "nearest"), [

@@ -15,17 +15,16 @@ WIDTH, COLUMN = 80, 27
 PAGE_WIDTH = 120
 """Columns of tyro's page. From 130 on it has two columns of boxes."""
 GROUPS = {
-    "data": "task data env options starts fraction fraction-by action-noise held-out obs-keys obs-key action-keys "
-    "action-key action-kind action-bounds episode-key filter-key skip-trained where member snapshot pretrained "
-    "records source",
-    "method": "method preset guide vary plain acting policy protocol alpha",
-    "schedule": "budget seeds seed snapshots episodes quick only plan steps",
-    "options": "",
-    "machine": "device precision cache workers on needs shard checkpoint-seconds host port token allow-host "
+    "data": "task data demos env options start starts fraction fraction-by action-noise held-out obs-keys obs-key "
+    "action-keys action-key action-kind action-bounds episode-key filter-key skip-trained where member snapshot "
+    "pretrained records source run training weights disturbance max-steps min-return only-successes stop-at-success",
+    "method": "method preset guide vary plain acting policy protocol alpha over score threshold window beside",
+    "schedule": "budget seeds seed snapshots episodes quick only plan steps keep",
+    "machine": "device precision memory cache workers on needs shard checkpoint-seconds host port token allow-host "
     "allow-origin",
-    "output": "out json tensorboard wandb page to again videos",
+    "output": "out json tensorboard wandb page to again videos every width",
 }
-"""The options of each group; others are in "options", settings of a method in "method" or "schedule"."""
+"""The options of each group; settings of a method are in "method" or "schedule", other options in "data"."""
 MAIN_SETTINGS = (
     *("training.updates", "training.lr", "coefficient", "network.width", "guide.training.updates"),
     *("horizon", "execute", "history"),
@@ -53,20 +52,22 @@ class Option:
     @property
     def is_switch(self) -> bool:
         """Whether it has no value."""
-        return ", --" in self.flags
+        return ", --no-" in self.flags
 
     @property
     def usage(self) -> str:
         """The flag with its type; of a switch that is off, only the form that turns it on."""
         if self.is_switch:
             return self.flags if self.default == "True" else self.flags.partition(", ")[0]
-        return re.sub(r"\[(\S+) \[.*\]\]", r"\1 …", self.flags.replace("{None}|", ""))
+        first = self.flags.partition(", --")[0]  # other names of the same option are left out
+        values = first.replace("{None}|", "").replace("{None,", "{")
+        return re.sub(r"\[(\S+) \[.*\]\]", r"\1 …", values)
 
     def description(self, *, short: bool) -> str:
         """Return the description with the default."""
         text = re.split(r"(?<=\.)\s(?=[A-Z`])", self.text)[0] if short else self.text
         default = {"True": "on", "False": ""}.get(self.default, "") if self.is_switch else self.default
-        return text if default in ("", "None") else f"{text} (default: {default})"
+        return text if default in ("", "None", "''") else f"{text} (default: {default})"
 
     def lines(self, *, short: bool) -> list[str]:
         """Return the lines on the page."""
@@ -110,7 +111,7 @@ def format_help(page: str, prog: str, summary: str, settings: Collection[str], *
     grouped: dict[str, list[Option]] = {group: [] for group in GROUPS}
     left_out = 0
     for option in options:
-        setting = "." in option.name or (option.name in settings and find_group(option.name) == "options")
+        setting = "." in option.name or (option.name in settings and known_group(option.name) is None)
         if setting and short and option.name not in MAIN_SETTINGS:
             left_out += 1
         elif option not in positional:
@@ -121,9 +122,10 @@ def format_help(page: str, prog: str, summary: str, settings: Collection[str], *
     for group, found in grouped.items():
         if found:
             parts.append("\n".join([f"{group}:", *(line for option in found for line in option.lines(short=short))]))
-    more = f" and {left_out} more settings" if left_out else ""
-    if short:
-        parts.append(f"{prog} --help-all shows full descriptions{more}.")
+    longer = any(option.description(short=True) != option.description(short=False) for option in options)
+    hidden = [*(["full descriptions"] * longer), *([f"{left_out} more settings"] * (left_out > 0))]
+    if short and hidden:
+        parts.append(f"{prog} --help-all shows {' and '.join(hidden)}.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -131,7 +133,12 @@ def find_group(name: str, *, setting: bool = False) -> str:
     """Return the group of an option."""
     if setting:
         return "schedule" if "training." in name else "method"
-    return next((group for group, names in GROUPS.items() if name in names.split()), "options")
+    return known_group(name) or "data"
+
+
+def known_group(name: str) -> str | None:
+    """Return the group that lists an option."""
+    return next((group for group, names in GROUPS.items() if name in names.split()), None)
 
 
 def is_help(arguments: Sequence[str]) -> bool:

@@ -12,8 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
-from diffclone.cli.console import print_message, print_table
+from diffclone.cli.console import WIDTH, print_message
 from diffclone.cli.interrupt import raise_on_ctrl_c
+from diffclone.cli.table import format_table
 from diffclone.cli.version import describe_versions
 from diffclone.errors import DiffcloneError, DiffcloneWarning, UnknownName
 from diffclone.registry import Registry
@@ -46,6 +47,16 @@ COMMANDS: Registry[str] = Registry(
     },
 )
 """One sentence per command. The class `Train` in `diffclone.cli.train` is the command `train`, and so on."""
+PURPOSES = {
+    "start": ("demo", "version"),
+    "demonstrations": ("inspect", "record", "convert", "augment"),
+    "training": ("train", "sweep"),
+    "evaluation": ("evaluate", "compare", "render"),
+    "deployment": ("export", "serve", "calibrate"),
+    "bundled tasks": ("tasks", "collect", "expert"),
+    "the paper's experiments": ("reproduce", "merge", "report"),
+}
+"""The commands as `diffclone --help` lists them."""
 MOVED = {"bench": "`diffclone bench` has moved to the repository: python -m benchmarks.speed."}
 
 
@@ -109,13 +120,22 @@ def show_warning(message: Warning | str, category: type[Warning], filename: str,
     print_message(text.rstrip())
 
 
+def describe_commands() -> str:
+    """Return the page of `diffclone --help`: the commands by purpose."""
+    parts = ["usage: diffclone COMMAND [options]", "diffclone COMMAND --help explains a command."]
+    width = max(map(len, COMMANDS))
+    for purpose, names in PURPOSES.items():
+        head, body = format_table(["", ""], [[name.ljust(width), COMMANDS[name]] for name in names], WIDTH - 2)
+        parts.append("\n".join([f"{purpose}:", *(f"  {line}" for line in [*head, *body])]))
+    return "\n\n".join(parts) + "\n"
+
+
 def dispatch(argv: list[str]) -> None:
     """Find the command and run it."""
     begun = time.monotonic()  # before the import of torch, which a budget of time includes
     name, rest = (argv[0], argv[1:]) if argv else ("--help", [])
     if name in ("-h", "--help"):
-        rows = [[name, summary] for name, summary in COMMANDS.items()]
-        print_table("diffclone COMMAND --help explains each:", ["command", "what it does"], rows)
+        sys.stdout.write(describe_commands())
         return
     if name in ("-V", "--version"):
         sys.stdout.write(f"{describe_versions()}\n")
