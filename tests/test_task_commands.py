@@ -17,7 +17,17 @@ from diffclone.cli.main import main
 from diffclone.errors import CannotRender, InvalidSettings
 from diffclone.records import Record
 from diffclone.tasks import TASKS
-from diffclone.tasks.beside import BAR, LAST, join_episodes
+from diffclone.tasks.beside import (
+    BAR,
+    COLOURS,
+    COLUMNS,
+    GAP,
+    LABEL,
+    LAST,
+    LAST_OF_GRID,
+    join_episodes,
+    join_grid,
+)
 from diffclone.tasks.car_racing import CarRacingBatch
 from diffclone.tasks.experts import Episode, gaussian_disturbance, run_episode
 from diffclone.tasks.maze import MazeBatch
@@ -69,12 +79,12 @@ def test_a_whole_number_reaches_the_environment() -> None:
 # Tasks.
 
 
-def test_tasks_prints_a_table_and_one_line_per_task(diffclone: Command) -> None:
+def test_tasks_prints_a_table_with_a_line_about_each_task(diffclone: Command) -> None:
     result = diffclone("tasks")
     assert result.code == 0
     for task in TASKS.values():
         assert task.name in result.out
-        assert f"{task.name} ({task.gymnasium_id or task.package}): {task.summary}" in result.err
+        assert f"{task.summary} ({task.gymnasium_id or task.package})" in " ".join(result.out.split())
 
 
 def test_tasks_as_json_have_the_scores_of_the_experts(diffclone: Command) -> None:
@@ -289,6 +299,44 @@ def test_joined_episodes_wait_for_the_longest_and_say_how_they_ended() -> None:
     assert np.array_equal(plain[0][:BAR], plain[-1][:BAR])
 
 
+def test_a_grid_has_all_starts_of_a_policy_in_order_and_counts_those_that_were_solved() -> None:
+    long = [RenderedEpisode([np.full((30, 40, 3), shade, np.uint8)] * 4, 0.0, False) for shade in range(100, 170, 10)]
+    short = [RenderedEpisode(episode.frames[:2], 1.0, True) for episode in long]
+    frames = join_grid([["A"], ["B"]], [short, long], range(7), with_outcome=True, width=520)
+    assert len(frames) == 4 + LAST_OF_GRID
+    (shape,) = {frame.shape for frame in frames}
+    assert shape[1:] == (520, 3)
+    assert shape[0] % 2 == 0
+    wide = (520 - LABEL) // COLUMNS
+    end = frames[-1]
+    shades = [int(end[10, LABEL + GAP + 4 + wide * k, 0]) for k in range(COLUMNS)]
+    assert shades == [100, 110, 120, 130, 140, 150]  # the seventh start is in a second line
+    assert not (end == 160).all(axis=2)[:40].any()
+    greens, reds = ((end == COLOURS[name]).all(axis=2).any(axis=1) for name in ("solved", "not solved"))
+    assert 0 < greens.argmax() < reds.argmax()  # the rows of A, which solved all, are above those of B
+    assert not (frames[1] == COLOURS["solved"]).all(axis=2).any()  # nothing is said before an episode has ended
+    assert (frames[2] == COLOURS["solved"]).all(axis=2).any()
+    counts = [frame[: shape[0] // 2, :LABEL] for frame in frames]
+    assert not np.array_equal(counts[1], counts[2])  # "solved 0 of 7", then "solved 7 of 7"
+    returns = join_grid([["A"], ["B"]], [short, long], range(7), with_outcome=False, width=520)
+    assert not any((returns[-1] == COLOURS[name]).all(axis=2).any() for name in ("solved", "not solved"))
+
+
+@pytest.mark.usefixtures("rendered")
+def test_render_two_policies_from_several_starts(diffclone: Command, trained: Path, tmp_path: Path) -> None:
+    path = tmp_path / "all.webp"
+    result = diffclone(
+        "render", trained, "--beside", trained, "--starts", "2", "--every", "8", "--width", "300", "--out", path
+    )
+    assert result.code == 0, result.err
+    solved = [int(count) for count in re.findall(r"solved (\d) of 2", result.err)]
+    assert len(solved) == 2
+    assert {frame.shape[1] for frame in imageio.imiter(path)} == {300}
+    # The starts are the first ones: each alone has the same outcome.
+    alone = [diffclone("render", trained, "--start", k, "--out", tmp_path / f"{k}.gif").err for k in (0, 1)]
+    assert solved[0] == sum(", solved" in err for err in alone)
+
+
 @pytest.mark.usefixtures("rendered")
 def test_render_the_first_steps_of_a_pretrained_policy(diffclone: Command, tmp_path: Path) -> None:
     path = tmp_path / "first.gif"
@@ -311,7 +359,13 @@ def test_render_the_first_steps_of_a_pretrained_policy(diffclone: Command, tmp_p
         (("spiral", "--out", "video.gif", "--start", "-1"), "--start must be at least 0; it is -1"),
         (("spiral", "--out", "video.gif", "--steps", "0"), "--steps must be at least 1; it is 0"),
         (("spiral", "--out", "video.gif", "--every", "0"), "--every must be at least 1; it is 0"),
-        (("spiral", "--out", "video.gif", "--beside", "x"), "--beside shows two policies .* name the folder of a run"),
+        (("spiral", "--out", "video.gif", "--beside", "x"), "x is not a run"),
+        (("spiral", "--out", "video.gif", "--starts", "0"), "--starts must be at least 1; it is 0"),
+        (("spiral", "--out", "video.gif", "--starts", "2"), "--starts 2 shows two policies; name the second with --b"),
+        (
+            ("spiral", "--out", "video.gif", "--starts", "9", "--beside", "x", "--width", "400"),
+            "--width is 400; 9 starts need at least 484",
+        ),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from diffclone.cli.console import print_message
+from diffclone.cli.console import bars, print_message
 from diffclone.cli.hints import next_after_rendering
 from diffclone.cli.sources import Place, PolicySource, choose_place, find_place, find_policy, is_bundled, named_place
 from diffclone.deploy.pretrained import pretrained
@@ -17,10 +17,11 @@ from diffclone.files import refuse_existing
 from diffclone.policy import Policy
 from diffclone.tasks import TASKS, Task
 from diffclone.tasks.batch import Image
-from diffclone.tasks.beside import join_episodes, resize
+from diffclone.tasks.beside import COLUMNS, GRID_WIDTH, LABEL, join_episodes, join_grid, resize
 from diffclone.tasks.options import parse_options
 from diffclone.tasks.rendering import (
     FRAMES_PER_SECOND,
+    RenderedEpisode,
     check_suffix,
     render_episode,
     render_long_episode,
@@ -28,6 +29,8 @@ from diffclone.tasks.rendering import (
 )
 
 EXPERT, PRETRAINED = "expert", "pretrained"
+MIN_PANEL = 60
+"""Pixels that a start needs in a grid, for its words."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,7 @@ class Render:
     diffclone render runs/maze --out maze.gif                            the policy of a run
     diffclone render runs/mine --env Pendulum-v1 --out pendulum.gif      in a Gymnasium environment
     diffclone render runs/bc --beside runs/dbc --out both.webp           two policies from the same start
+    diffclone render runs/bc --beside runs/dbc --starts 6 --out all.webp from the first six starts
     """
 
     out: Path
@@ -61,9 +65,9 @@ class Render:
     every: int = 1
     """Show every n-th step, for a smaller file."""
     width: int | None = None
-    """Width of the picture in pixels; by default that of the environment, twice with --beside."""
+    """Width of the picture in pixels; by default that of the environment, twice with --beside, 960 with --starts."""
     starts: int = 1
-    """With --beside: show this many starts, one after the other."""
+    """With --beside: show this many starts at once, in a grid: start 0, 1, 2, … or from --start on."""
     options: tuple[str, ...] = ()
     """Options of the environment, e.g. start_noise=2."""
 
@@ -76,16 +80,24 @@ class Render:
             ("start", self.start, 0),
             ("every", self.every, 1),
             ("width", self.width, 16),
+            ("starts", self.starts, 1),
         ):
             if value is not None and value < least:
                 raise InvalidSettings(f"--{flag} must be at least {least}; it is {value}.")
+        if self.starts > 1:
+            if self.beside is None:
+                raise InvalidSettings(f"--starts {self.starts} shows two policies; name the second with --beside RUN.")
+            if (self.width or GRID_WIDTH) < (least := LABEL + MIN_PANEL * min(self.starts, COLUMNS)):
+                raise InvalidSettings(
+                    f"--width is {self.width or GRID_WIDTH}; {self.starts} starts need at least {least}."
+                )
         place, policy, source = self.find()
         image = {} if place.name in TASKS else {"render_mode": "rgb_array"}
         options = {**image, **place.options, **parse_options(self.options)}
         task = find_task(place.name, options)
         options = task.check_options(options)
         if self.beside is not None:
-            self.render_both(task, policy, self.beside, options)
+            self.render_both(task, policy, (source, find_policy(self.beside)), options)
             return
         session = None if policy is None else policy[self.member].session
         if self.start is None:
@@ -94,35 +106,57 @@ class Render:
         else:
             episode = render_episode(task, None if session is None else session(), start=self.start, **options)
             where = ""
-        self.write(episode.frames[: None if self.steps is None else self.steps + 1])
+        self.write(self.cut(episode.frames))
         solved = f", {'solved' if episode.success else 'not solved'}" if task.metric == "success" else ""
         about = f"{len(episode.frames) - 1} steps{where}, return {episode.returns:.1f}{solved}"
         print_message(f"wrote {self.out}: {about}")
         if policy is not None and source is not None and source.run is not None:
             print_message(next_after_rendering(source.run, policy, place))
 
-    def render_both(self, task: Task, policy: Policy | None, other: Path, options: dict[str, Any]) -> None:
-        """Write episodes of two policies side by side."""
-        if policy is None or self.starts < 1:
-            raise InvalidSettings(
-                "--beside shows two policies from at least one start; name the folder of a run first."
-            )
-        policies = [policy[self.member], find_policy(other).load()[self.member]]
+    def render_both(
+        self,
+        task: Task,
+        policy: Policy | None,
+        sources: tuple[PolicySource | None, PolicySource],
+        options: dict[str, Any],
+    ) -> None:
+        """Write episodes of two policies side by side, or in a grid."""
+        if policy is None:
+            raise InvalidSettings("--beside shows two policies; name the folder of a run first.")
+        policies = [policy[self.member], sources[1].load()[self.member]]
         names = [type(policy.method).__name__ for policy in policies]
-        names = [str(self.policy or self.subject), str(other)] if names[0] == names[1] else names
-        solved, frames, first = [0, 0], list[Image](), self.start or 0
-        for start in range(first, first + self.starts):
-            both = [render_episode(task, policy.session(), start=start, **options) for policy in policies]
-            solved = [count + episode.success for count, episode in zip(solved, both, strict=True)]
-            frames += join_episodes(names, both, with_outcome=task.metric == "success")
-        self.write(frames[: None if self.steps is None else self.steps + 1])
+        names = [str(self.policy or self.subject), str(self.beside)] if names[0] == names[1] else names
+        starts = range(self.start or 0, (self.start or 0) + self.starts)
+        rows: list[list[RenderedEpisode]] = [[], []]
+        with bars() as show:
+            for count, start in enumerate(starts, 1):
+                for row, actor in zip(rows, policies, strict=True):
+                    row.append(render_episode(task, actor.session(), start=start, **options))
+                show.update("render: starts", count, len(starts))
+        by_success = task.metric == "success"
+        if len(starts) == 1:
+            self.write(self.cut(join_episodes(names, [row[0] for row in rows], with_outcome=by_success)))
+        else:
+            updates = [
+                actor.method.training.updates if source is None or source.snapshot is None else source.snapshot
+                for source, actor in zip(sources, policies, strict=True)
+            ]
+            sides = [(name, f"{count:,} updates") for name, count in zip(names, updates, strict=True)]
+            self.write(
+                self.cut(join_grid(sides, rows, starts, with_outcome=by_success, width=self.width or GRID_WIDTH))
+            )
+        solved = [sum(episode.success for episode in row) for row in rows]
         counts = ", ".join(f"{name} solved {count} of {self.starts}" for name, count in zip(names, solved, strict=True))
-        print_message(f"wrote {self.out}: {counts if task.metric == 'success' else ' and '.join(names)}")
+        print_message(f"wrote {self.out}: {counts if by_success else ' and '.join(names)}")
+
+    def cut(self, frames: list[Image]) -> list[Image]:
+        """Return the frames of the steps to show."""
+        return frames[: None if self.steps is None else self.steps + 1]
 
     def write(self, frames: Sequence[Image]) -> None:
         """Write some of the frames, so that the video has the speed of all."""
         chosen = frames[:: self.every]
-        if self.width is not None:
+        if self.width is not None and chosen[0].shape[1] != self.width:
             chosen = [resize(frame, self.width) for frame in chosen]
         write_frames(self.out, chosen, FRAMES_PER_SECOND / self.every)
 
