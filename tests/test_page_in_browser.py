@@ -123,7 +123,7 @@ def rgb(scheme: str, name: str) -> str:
     return f"rgb({', '.join(str(int(colour[k : k + 2], 16)) for k in (1, 3, 5))})"
 
 
-@pytest.mark.parametrize("name", ["demo", "inspect"])
+@pytest.mark.parametrize("name", PAGES)
 def test_the_keyboard_reaches_everything_and_shows_where_it_is(
     browser: "Browser", addresses: dict[str, str], name: str
 ) -> None:
@@ -262,7 +262,7 @@ def test_the_slider_steps_through_an_episode(browser: "Browser", addresses: dict
     page.close()
 
 
-@pytest.mark.parametrize("name", ["report", "inspect"])
+@pytest.mark.parametrize("name", PAGES)
 def test_everything_a_screen_reader_stops_at_has_a_name(opened: "dict[str, Page]", name: str) -> None:
     page = opened[name]
     nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
