@@ -143,7 +143,7 @@ def test_a_log_has_a_line_every_few_seconds_and_none_twice(clock: Clock) -> None
     bars.close()
     lines = stream.getvalue().splitlines()
     assert times[:3] == [5, 10, 17]
-    assert max(np.diff(times)) <= 61
+    assert max(np.diff(times)) <= 11  # a reader sees that it is still running
     assert len(lines) == len(set(lines)) == len(times) + 1
     assert max(map(len, lines)) <= 80
     assert lines[0] == "policy × 3: 5 of 601, 9 min 56 s left, L_BC 1e+20, 1.23e+05/s, 2 cores"

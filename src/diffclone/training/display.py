@@ -27,7 +27,7 @@ LABEL, BAR = 26, 12
 """Columns of a label, and of a bar."""
 REFRESH = 0.1
 """Seconds between two drawings of a bar."""
-FIRST_LINE, LAST_LINE, GROWTH = 5.0, 60.0, 1.3
+FIRST_LINE, LAST_LINE, GROWTH = 5.0, 10.0, 1.3
 """Seconds to the first line of a log, the longest time between two, and how fast the time between them grows."""
 
 Style = Literal["terminal", "notebook", "lines"]
