@@ -14,7 +14,7 @@ LEFT = ' style="text-align: left"'
 
 
 def html_table(title: str, rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
-    """Return a table as HTML. All texts are escaped.
+    """Return a table as HTML; only its title if there are no rows. All texts are escaped.
 
     Args:
         title: the line above the table.
@@ -28,7 +28,9 @@ def html_table(title: str, rows: Sequence[Sequence[str]], header: Sequence[str] 
         if not header:
             cells[0] = f"<th{LEFT}>{html.escape(row[0])}</th>"
         lines.append(f"<tr>{''.join(cells)}</tr>")
-    return f"<table><caption{LEFT}>{html.escape(title)}</caption>{''.join(lines)}</table>"
+    # Pages without a document type give tables the colour black, whatever the page has.
+    table = f'<table style="color: inherit">{"".join(lines)}</table>' if rows else ""
+    return f"<div><p>{html.escape(title)}</p>{table}</div>"
 
 
 def demonstrations_table(demos: "AnyDemonstrations", *last: tuple[str, str]) -> str:

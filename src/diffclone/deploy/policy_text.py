@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from diffclone.data.notebook import html_table, list_numbers, shorten
+from diffclone.data.notebook import html_table, list_numbers
 from diffclone.settings import describe_values, to_dict
 
 if TYPE_CHECKING:
@@ -45,10 +45,9 @@ def policy_table(policy: "Policy") -> str:
         rows.append(("memory", ", ".join(memory)))
     if policy.diverged:
         rows.append(("diverged members", ", ".join(map(str, policy.diverged))))
-    if policy.data:
-        names = ("episodes", "steps", "fingerprint")
-        data = ", ".join(f"{name} {policy.data[name]}" for name in names if name in policy.data)
-        rows.append(("trained on", shorten(data, 80)))
+    counts = [f"{policy.data[name]} {name}" for name in ("episodes", "steps") if name in policy.data]
+    if counts:
+        rows.append(("trained on", ", ".join([*counts, str(policy.data.get("fingerprint", ""))])))
     monitor = policy.calibrated_monitor
     rows.append(("monitor", "none" if monitor is None else ", ".join(fitted.name for fitted in monitor.scores)))
     return html_table("Policy", rows)

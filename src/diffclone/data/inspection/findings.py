@@ -66,8 +66,7 @@ class Findings(list[Finding]):
 
     def _repr_html_(self) -> str:
         rows = [(f.severity, f.where, f.what, f.advice) for f in self]
-        header = ("severity", "where", "what", "advice") if rows else ()
-        return html_table(format_count(len(self), "finding"), rows, header)
+        return html_table(format_count(len(self), "finding"), rows, ("severity", "where", "what", "advice"))
 
 
 def list_indices(chosen: Flags) -> tuple[int, ...]:
