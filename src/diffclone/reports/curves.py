@@ -22,8 +22,8 @@ METHODS = {
     "DBC (paper)": ("red", "D"),
     "Diffusion Policy": ("blue", "^"),
     "Implicit BC": ("green", "v"),
-    "BC-GMM": ("teal", "P"),
-    "MIP": ("pink", "X"),
+    "BC-GMM": ("blue", "P"),
+    "MIP": ("green", "X"),
 }
 """The same for methods, which look the same in every figure."""
 MOST_OVERLAID = 2

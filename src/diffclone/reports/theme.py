@@ -22,8 +22,6 @@ LIGHT = {
     "red": "#b02a30",
     "green": "#1c7443",
     "purple": "#7a35b0",
-    "teal": "#0b6672",
-    "pink": "#a3246f",
 }
 DARK = {
     "paper": "#14171b",
@@ -43,11 +41,6 @@ DARK = {
     "red": "#f29a98",
     "green": "#84dba8",
     "purple": "#cfaef5",
-    "teal": "#74cfdb",
-    "pink": "#f2a0cb",
 }
-TEXT_COLOURS = (
-    *("ink", "soft", "link", "good", "bad", "same", "open"),
-    *("orange", "blue", "red", "green", "purple", "teal", "pink"),
-)
+TEXT_COLOURS = ("ink", "soft", "link", "good", "bad", "same", "open", "orange", "blue", "red", "green", "purple")
 """Colours used for text and lines; each must stand out on `paper` and on `panel`."""
