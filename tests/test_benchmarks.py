@@ -9,15 +9,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks import peers, released, vmapped
+from benchmarks import peers, released, searching, vmapped
 from benchmarks.speed import inference
 from benchmarks.speed.cases import Case, TrainingSetup, make_updates, prepare_setup
 from benchmarks.speed.timing import Candidate
+from diffclone import BC, DBC, DiffusionGuide, Network, Training
 from diffclone.guides.diffusion import antithetic
 from diffclone.methods import METHODS
 from diffclone.model import Batch
 from diffclone.records import Record
 from diffclone.rng import Rng
+from diffclone.tasks import TASKS
+from diffclone.training.search_plan import GRIDS
 
 ROOT = Path(__file__).parents[1]
 CPU = torch.device("cpu")
@@ -163,3 +166,21 @@ def write_pairs(folder: Path) -> Path:
     path = folder / "pairs.npz"
     np.savez(path, obs=np.zeros((4, 6), np.float32), act=np.zeros((4, 2), np.float32))
     return path
+
+
+def test_the_cost_of_a_plain_training_counts_the_updates_of_policy_and_guide() -> None:
+    demos = searching.take_transitions(TASKS["spiral"].demonstrations(), 1)
+    assert demos.num_episodes == 1
+    short, network = Training(updates=3), Network(width=8, depth=1)
+    assert searching.time_plain(BC(training=short, network=network), demos, "cpu")["member_updates"] == 3
+    guide = DiffusionGuide(training=Training(updates=4), width=8)
+    dbc = DBC(training=short, network=network, guide=guide)
+    assert searching.time_plain(dbc, demos, "cpu")["member_updates"] == 7
+
+
+@pytest.mark.slow
+def test_the_cost_of_a_search_counts_all_members() -> None:
+    demos = searching.take_transitions(TASKS["spiral"].demonstrations(), 1)
+    found = searching.time_search(demos, 1.0, "cpu")  # the smallest grid: two members of BC, up to 1,000 updates
+    tried = found["member_updates"] - found["chosen"]["updates"]
+    assert tried in [2 * update for update in GRIDS[0].snapshots]
