@@ -4,7 +4,7 @@ python -m scripts.search_study metaworld/coffee-pull-20 spiral-1 --out FILE --fo
 
 For each setting, in this order; what FILE has already is not done again:
 
-1. "search": the candidates of the default grid of `train`, with eight seeds, trained as `train` does. Every snapshot is
+1. "search": the candidates of a grid of `train`, with eight seeds, trained as `train` does. Every snapshot is
    measured on held-out episodes and run from validation starts. `scripts.selection_regret` computes regrets from it.
 2. "final": trained on all demonstrations with fresh seeds, and run from evaluation starts: what `train` chooses with
    its two seeds, and what tuning in the environment chooses for BC and for DBC.
@@ -35,9 +35,11 @@ from diffclone.training.runs import evaluation_record, train_run
 from diffclone.training.search_plan import FALLBACK_UPDATES, GRIDS, Grid, chosen_method, stacks
 from diffclone.training.selection import SelectionContext, selection_metrics
 
-GRID = GRIDS[4]
-"""The grid of the default budget on two cores."""
+GRID = 4
+"""Place in `GRIDS` of the grid that fits into the default budget on two cores; 3 is the next smaller one."""
 SEEDS, FRESH_SEEDS = 8, tuple(range(100, 108))
+SEEN = 2
+"""Seeds of `train`'s search."""
 VALIDATION_EPISODES, EVALUATION_EPISODES = 12, 50
 LONG_VALIDATION_EPISODES, LONG_EVALUATION_EPISODES = 3, 10
 """Of tasks whose score is a return: their episodes have a thousand steps."""
@@ -166,7 +168,7 @@ def choices(records: Sequence[Record], seeds: Sequence[int]) -> dict[str, Candid
 def final(setting: TaskSetting, grid: Grid, folder: Path, out: Path) -> None:
     """Train the choices on all demonstrations with fresh seeds, and append a Record of each."""
     records, demos = read(out), setting.load_demonstrations()
-    found = choices(find(records, study="search", setting=setting.name), range(grid.seeds)[: GRID.seeds])
+    found = choices(find(records, study="search", setting=setting.name), range(SEEN))
     policies: dict[str, Policy] = {}
     for title, candidate in found.items():
         if find(records, study="final", setting=setting.name, method=title):
@@ -196,10 +198,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="file to append Records to")
     parser.add_argument("--folder", type=Path, required=True, help="folder of the trainings, which resume there")
     parser.add_argument("--stage", choices=("search", "final", "both"), default="both")
+    parser.add_argument("--grid", type=int, default=GRID, help="which grid of `train`, from 0, the smallest")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds of each configuration")
     given = parser.parse_args()
     for name in given.settings:
-        setting, grid = TASK_SETTINGS[name], replace(GRID, seeds=given.seeds)
+        setting, grid = TASK_SETTINGS[name], replace(GRIDS[given.grid], seeds=given.seeds)
         folder = given.folder / name.replace("/", "-")
         for stage, run in (("search", search), ("final", final)):
             if given.stage in (stage, "both"):
