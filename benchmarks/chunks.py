@@ -84,7 +84,9 @@ def measure_evaluation(rounds: int) -> dict[str, float]:
 
     def candidate(chosen: Policy) -> Callable[[], float]:
         # Episodes differ in length, so the work is counted in steps and given in episodes of full length.
-        return lambda: float(evaluate(chosen, TASK, episodes=EPISODES).length.sum()) / TASKS[TASK].horizon
+        return lambda: (
+            float(evaluate(chosen, TASK, episodes=EPISODES, progress=False).length.sum()) / TASKS[TASK].horizon
+        )
 
     return time_calls({str(n): candidate(policy.acting(execute=n)) for n in EXECUTED}, rounds)
 
