@@ -19,9 +19,10 @@ from diffclone.experiments.claims import ClaimsTable
 from diffclone.experiments.claims_table import decide_claims
 from diffclone.experiments.compare import compare_experiments
 from diffclone.experiments.results import ResultTable
+from diffclone.experiments.task_settings import TASK_SETTINGS
 from diffclone.files import write_atomically
 from diffclone.records import Record
-from diffclone.reports.claims import claims_markdown, count_verdicts, markdown_notes, text_rows
+from diffclone.reports.claims import MARKS, claims_markdown, count_verdicts, describe_difference, markdown_notes
 from diffclone.reports.numbers import cell_at, format_number, format_signed
 from diffclone.reports.summary import describe_levels, list_absent, list_contradictions
 from diffclone.reports.text_tables import escape_markdown, markdown_row, to_markdown
@@ -56,13 +57,21 @@ def claims_of(*names: str) -> str:
 
 
 def decided_claims() -> str:
-    """Return a short table of the tests that have the data they need."""
-    rows = [row for row in load_claims().rows if row.p is not None or row.unit == "ratio"]
-    heads = ["claim of the paper", "tested on", "difference (95 %)", "seeds × starts", "verdict"]
+    """Return a short table of the tests that have the data they need: a line per claim."""
+    heads = ["claim of the paper", "with the paper's settings", "tuned equally"]
+    cells: dict[str, tuple[list[str], list[str]]] = {}
+    for row in load_claims().rows:
+        if row.verdict == "not run" or (row.p is None and row.unit != "ratio"):
+            continue
+        tuned = row.on in TASK_SETTINGS
+        _, _, value = describe_difference(row).rpartition(": ")  # what is compared follows from the column
+        on = row.on if tuned or row.unit == "ratio" else row.on.partition(",")[0]
+        why = f" ({row.reason})" if row.reason else ""
+        verdict = f"{MARKS.get(row.verdict, '')} {row.verdict}{why}".strip()
+        cells.setdefault(row.claim, ([], []))[tuned].append(escape_markdown(f"{on}: {value}, {verdict}"))
     lines = [markdown_row(heads), "|" + "---|" * len(heads)]
-    for parts in text_rows([row for row in rows if row.verdict != "not run"]):
-        claim, _, on, difference, _, count, _, verdict = parts
-        lines.append(markdown_row([claim, on, difference, count, verdict]))
+    for claim, columns in cells.items():
+        lines.append(f"| {escape_markdown(claim)} | {' | '.join('<br>'.join(found) or '–' for found in columns)} |")
     return "\n".join(lines)
 
 

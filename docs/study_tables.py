@@ -38,6 +38,8 @@ from diffclone.tasks import TASKS
 DOCS = Path(__file__).parent
 RECORDS = DOCS / "records" / "study.jsonl.gz"
 NOT_RUN = "not run"
+PICTURE_UPDATES = 8_000
+"""Updates of the policies in docs/images/bc-and-dbc.webp."""
 
 
 @cache
@@ -212,7 +214,23 @@ def describe_span(values: list[float]) -> str:
     return f"{min(values):.0f} to {max(values):.0f}" if values else NOT_RUN
 
 
+def picture_caption() -> str:
+    """Return the average success of the two policies in docs/images/bc-and-dbc.webp, over seeds and starts."""
+    bc, dbc = (
+        next(
+            value
+            for value in training_length(read_records(), "fresh", "fetch-pick-27", UNTUNED[key].name)
+            if value.snapshot == PICTURE_UPDATES
+        )
+        for key in ("bc", "dbc-paper")
+    )
+    seeds, starts = bc.outcomes.shape
+    means = [format_number(value.mean, unit_of("fetch-pick-27")) for value in (bc, dbc)]
+    return f"On average over {seeds} seeds and {starts} starts, BC solves {means[0]} % and DBC {means[1]} %."
+
+
 BLOCKS = {
+    "picture": picture_caption,
     "study-tuned": tuned_table,
     "study-length": length_table,
     "study-length-difference": length_difference_table,
