@@ -92,7 +92,7 @@ def test_the_search_finds_a_page(page: "Page", address: str, size: tuple[int, in
 
 
 def test_signs_in_tables_are_shown_without_a_backslash(page: "Page", address: str) -> None:
-    page.goto(address)
+    page.goto(address + "reproduction/")
     text = page.locator("article").inner_text()
     assert "p <0.001" in text
     assert "\\<" not in text
