@@ -1,4 +1,5 @@
 import json
+import re
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from conftest import Command
 from diffclone.cli.inspect import Inspect
 from diffclone.data import Demonstrations
 from diffclone.data.inspection import CHECKS, SEVERITIES, Finding, find_problems, rank_episodes, summarise
@@ -413,6 +415,18 @@ def test_a_hundred_thousand_steps_take_seconds() -> None:
     find_problems(demos)
     rank_episodes(demos)
     assert time.perf_counter() - begun < 10  # about a quarter of that on one free core
+
+
+def test_contents_are_words_and_nothing_is_said_twice(diffclone: Command, tmp_path: Path) -> None:
+    steps = np.linspace(0, 1, 40)[:, None]
+    np.savez(tmp_path / "names.npz", x=steps, y=steps[:, 0], u=steps, trial=np.arange(40) // 20)
+    flags = ("--obs-keys", "x", "y", "--action-keys", "u", "--episode-key", "trial")
+    result = diffclone("inspect", tmp_path / "names.npz", *flags)
+    assert result.code == 0, result.err
+    lines = dict(re.findall(r"^(\w+) {2,}(.*)$", result.out.partition("\n\n")[0], re.MULTILINE))
+    assert lines["episodes"] == "2, of 20 steps"
+    assert lines["reader"] == "npz, observations from x (1), y (1)"
+    assert "source" not in lines  # it is the file that was named
 
 
 def test_the_summary_contains_the_reader_summary() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, final
+from typing import Annotated, Any, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -109,7 +109,10 @@ class Inspection:
 
     def print_tables(self) -> None:
         """Print the tables of the terminal."""
-        print_table("Contents", ["", ""], [["data", self.name], *map(list, describe_contents(self.demos).items())])
+        contents = {"data": self.name} | describe_contents(self.demos)
+        if contents.get("source") == Path(self.name).name:
+            del contents["source"]
+        print_table("Contents", ["", ""], [[key, value] for key, value in contents.items()])
         columns = ["dimension", "lowest", "mean", "highest", "sd", "bounds"]
         print_table("Ranges", columns, shorten(range_rows(self.demos)))
         if self.findings:
@@ -184,16 +187,28 @@ def guide_costs(folder: Path, demos: Demonstrations) -> Costs:
 def describe_contents(demos: Demonstrations) -> dict[str, str]:
     """Return what the reader understood, as text."""
     known = summarise(demos)
+    lengths = dict.fromkeys((known["shortest"], known["longest"]))  # one number if they are equal
     contents = {
-        "episodes": f"{known['episodes']}, of {known['shortest']} … {known['longest']} steps",
+        "episodes": f"{known['episodes']}, of {' … '.join(map(str, lengths))} steps",
         "steps": known["steps"],
         "observations": count(known["observation_size"], "pixel" if known["images"] else "number"),
         "actions": f"{count(known['action_size'], 'number')}, bounds {'not ' * (known['action_bounds'] is None)}known",
         "source": known["source"],
-        "reader": known["reader"],
+        "reader": describe_reader(known["reader"]),
         "fingerprint": known["fingerprint"],
     }
     return {key: format_value(value) for key, value in contents.items() if value is not None}
+
+
+def describe_reader(understood: Any) -> Any:
+    """Return which arrays a reader of diffclone took from a file, in words; of another reader, what it noted."""
+    if not isinstance(understood, dict) or "format" not in understood or "observations" not in understood:
+        return cast(Any, understood)
+    known = cast(dict[str, Any], understood)
+    sizes = {name: " × ".join(map(str, shape)) or "1" for name, shape in known["observations"].items()}
+    arrays = ", ".join(f"{name} ({size})" for name, size in sizes.items())
+    left_out = f"; left out: {', '.join(known['left_out'])}" if known.get("left_out") else ""
+    return f"{known['format']}, observations from {arrays}{left_out}"
 
 
 def format_value(value: Any) -> str:

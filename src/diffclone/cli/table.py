@@ -1,7 +1,7 @@
 """Arrange a table in a number of columns of text.
 
-Cells are broken between words, never inside one. If a table is still too wide, first cells that are long get a line of
-their own; if that is not enough, every cell does.
+Cells are broken between words; inside one only if it fills half of the page. If a table is still too wide, first cells
+that are long get a line of their own; if that is not enough, every cell does.
 """
 
 import textwrap
@@ -35,10 +35,11 @@ def format_table(
 
 
 def fit_columns(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
-    """Return the widths of columns that fit without breaking words; None if there are none."""
+    """Return the widths of columns that fit without breaking words of usual length; None if there are none."""
     cells = [[row[k] for row in (columns, *rows)] for k in range(len(columns))]
     natural = [max(map(len, column)) for column in cells]
-    least = [max((len(word) for cell in column for word in cell.split()), default=0) for column in cells]
+    words = [max((len(word) for cell in column for word in cell.split()), default=0) for column in cells]
+    least = [*words[:1], *(min(longest, width // 2) for longest in words[1:])]  # a longer word, a path, is broken
     room = width - GAP * (len(columns) - 1)
     if natural and natural[0] <= width // 3 and natural[0] + sum(least[1:]) <= room:
         least[0] = natural[0]  # names stay in one line
