@@ -122,6 +122,13 @@ def test_evaluate_prints_one_row_per_member(diffclone: Command, run_folder: Path
     assert "2 members × 2 episodes" in table
 
 
+def test_one_member_is_printed_once(diffclone: Command, run_folder: Path) -> None:
+    result = diffclone("evaluate", run_folder, "--episodes", "2", "--where", "seed=0")
+    assert result.code == 0, result.err
+    rows = result.out.splitlines()[3:]
+    assert [row.split()[0] for row in rows if row] == ["seed"]
+
+
 def test_evaluate_chooses_members(diffclone: Command, run_folder: Path) -> None:
     result = diffclone("evaluate", run_folder, "--episodes", "2", "--where", "seed=1", "--json")
     assert json.loads(result.out)["members"] == [{"seed": 1}]

@@ -11,6 +11,7 @@ from conftest import Command, assert_error
 from diffclone.cli.console import print_table
 from diffclone.cli.help import GROUPS, Option, format_help, read_page
 from diffclone.cli.main import COMMANDS
+from diffclone.cli.parser import USUAL_NAMES
 from diffclone.methods import DBC
 
 WIDTH = 80
@@ -115,9 +116,23 @@ def test_help_without_a_command_lists_every_command_once_by_purpose(diffclone: C
     ("serve run", "--prot", "--port"),
     ("render maze", "--stpes", "--steps"),
     ("train maze --out x", "--snapshot", "--snapshots"),
+    ("train maze --out x", "--epochs", "--training.updates"),
+    ("train maze --out x", "--batch-size", "--training.batch"),
 ])  # fmt: skip
 def test_an_unknown_flag_names_the_nearest(diffclone: Command, command: str, flag: str, nearest: str) -> None:
     assert_error(diffclone(*command.split(), flag, "1"), f"unknown option {flag}; did you mean {nearest}")
+
+
+def test_a_flag_that_resembles_none_has_no_suggestion(diffclone: Command) -> None:
+    assert_error(
+        diffclone("evaluate", "run", "--epochs", "1"), r"unknown option --epochs\. See diffclone evaluate --help"
+    )
+
+
+def test_usual_names_stand_for_options_that_exist(diffclone: Command) -> None:
+    known = "".join(diffclone(name, "--help-all").out for name in ("train", "evaluate"))
+    for names in USUAL_NAMES.values():
+        assert all(f"  {name} " in known for name in names), names
 
 
 def test_tables_fit_80_columns(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from diffclone.cli.console import bars
+from diffclone.cli.console import bars, print_message
 from diffclone.cli.sources import is_bundled, load_setting, unknown_data
 from diffclone.data import AnyDemonstrations, Demonstrations
-from diffclone.data.formats import ReadOptions, has_format_prefix
+from diffclone.data.formats import ReadOptions, describe, has_format_prefix
 from diffclone.data.formats.options import NO_OPTIONS, parse_bounds, to_flag
 from diffclone.errors import InvalidSettings
 from diffclone.experiments.task_settings import find_setting
@@ -142,3 +142,9 @@ def guide_cache() -> Path:
 def expert_options(options: tuple[str, ...], weights: Path | None) -> dict[str, Any]:
     """Return the keywords of `Task.expert`."""
     return parse_options(options) | ({} if weights is None else {"weights": weights})
+
+
+def print_contents(source: str, demos: AnyDemonstrations) -> None:
+    """Print what was read from a file: its format, and what the demonstrations contain."""
+    kind, _, contents = describe(demos).partition(": ")
+    print_message(f"{source}: {contents}" if kind == "demonstrations" else f"{source} ({kind}): {contents}")

@@ -5,11 +5,10 @@ from typing import Annotated
 
 import tyro
 
-from diffclone.cli.arguments import Data, ReadArguments, Reading, find_demonstrations
+from diffclone.cli.arguments import Data, ReadArguments, Reading, find_demonstrations, print_contents
 from diffclone.cli.console import print_json, print_message
 from diffclone.cli.hints import next_command
 from diffclone.data import Demonstrations
-from diffclone.data.formats import describe
 from diffclone.errors import InvalidData
 
 
@@ -27,7 +26,7 @@ class Convert:
     def run(self) -> None:
         """Write the demonstrations, and read them again to check the file."""
         _, demos = find_demonstrations(self.data, options=self.read.options())
-        print_message(f"{self.data} is {describe(demos)}")
+        print_contents(self.data, demos)
         demos.save(self.out)
         written = Demonstrations.load(self.out)
         if written.fingerprint != demos.fingerprint:

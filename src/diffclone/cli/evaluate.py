@@ -120,13 +120,14 @@ class Evaluate:
 
 
 def print_scores(policy: Policy, scores: Scores) -> None:
-    """Print one row per member, and one for all."""
+    """Print one row per member, and one for all if there are several."""
     bundled = scores.task in TASKS
     metric = TASKS[scores.task].metric if bundled else "success" if scores.reports_success else "return"
     values = scores.success if metric == "success" else scores.returns
     labels = [", ".join(f"{key} {value:g}" for key, value in member.items()) for member in policy.members]
     rows: list[list[str]] = []
-    for label, members in [*((label, [m]) for m, label in enumerate(labels)), ("all", list(range(len(policy))))]:
+    together = [("all", list(range(len(policy))))] if len(policy) > 1 else []
+    for label, members in [*((label, [m]) for m, label in enumerate(labels)), *together]:
         chosen = values[members]
         interval = format_score_interval(mean_interval(chosen), metric)
         steps = f"{scores.length[members].mean():.0f}"

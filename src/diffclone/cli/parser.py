@@ -18,6 +18,19 @@ from diffclone.errors import InvalidSettings
 from diffclone.shapes import Coefficient, Scalar
 
 T = TypeVar("T")
+USUAL_NAMES = {
+    **dict.fromkeys(("--epochs", "--iterations", "--train-steps", "--num-steps"), ("--training.updates",)),
+    **dict.fromkeys(("--learning-rate", "--rate"), ("--training.lr",)),
+    **dict.fromkeys(("--batch-size", "--bs"), ("--training.batch",)),
+    **dict.fromkeys(("--hidden-size", "--hidden-dim", "--hidden"), ("--network.width",)),
+    **dict.fromkeys(("--layers", "--num-layers"), ("--network.depth",)),
+    **dict.fromkeys(("--output", "--save", "--dir", "--folder"), ("--out",)),
+    **dict.fromkeys(("--gpu", "--cuda"), ("--device",)),
+    **dict.fromkeys(("--algo", "--algorithm", "--model"), ("--method",)),
+    "--lambda": ("--coefficient",),
+    "--num-episodes": ("--episodes",),
+}
+"""Names of options in other programs, and ours."""
 
 
 def parse(command: type[T], prog: str, arguments: Sequence[str], summary: str | None = None) -> T:
@@ -120,7 +133,8 @@ def check_flags(command: type[Any], prog: str, arguments: Sequence[str]) -> None
         flag = argument.partition("=")[0].replace("_", "-")
         if flag.startswith("--") and flag not in flags:
             ends = [known for known in sorted(flags) if known.endswith(f".{flag.removeprefix('--')}")]
-            nearest = ends[-1:] or difflib.get_close_matches(flag, flags, n=1, cutoff=0.5)
+            meant = [name for name in USUAL_NAMES.get(flag, ()) if name in flags]
+            nearest = ends[-1:] or meant or difflib.get_close_matches(flag, flags, n=1, cutoff=0.6)
             hint = f"; did you mean {nearest[0]}?" if nearest else "."
             raise InvalidSettings(f"unknown option {flag}{hint} See {prog} --help.")
 

@@ -24,6 +24,7 @@ from diffclone.cli.arguments import (
     guide_cache,
     open_demonstrations_of,
     parse_values,
+    print_contents,
 )
 from diffclone.cli.blocks import refuse_blocks, select_blocks
 from diffclone.cli.console import bars, print_json, print_message
@@ -35,7 +36,6 @@ from diffclone.cli.search import parse_budget, run_search
 from diffclone.cli.sources import is_bundled
 from diffclone.cli.tracking import tracking
 from diffclone.data import AnyDemonstrations, Demonstrations, Streamed
-from diffclone.data.formats import describe
 from diffclone.errors import InvalidSettings
 from diffclone.experiments import PRESETS, preset
 from diffclone.fit import FitOptions
@@ -136,7 +136,7 @@ class TrainOptions:
             cache=guide_cache() if self.cache else None,
         )
         if not is_bundled(data):
-            print_message(f"{data} is {describe(whole)}")
+            print_contents(data, whole)
         if self.preset is not None:
             key = f"{task}/{name}/{self.preset}"
             print_message(f"{key}: {PRESETS[key].source}")
@@ -186,7 +186,7 @@ class TrainOptions:
             episodes=episodes,
         )
         if not is_bundled(data):
-            print_message(f"{data} is {describe(whole)}")
+            print_contents(data, whole)
         log = tracking(self.out, tensorboard=self.tensorboard, wandb=self.wandb)
         run_search(self.out, demos, options, log, json=self.json)
 
