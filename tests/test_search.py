@@ -53,18 +53,26 @@ def test_missing_metrics_and_diverged_candidates_are_left_out() -> None:
     assert scores(found)[0] == np.inf
 
 
-def test_the_rule_uses_the_longest_horizon_at_which_the_dynamics_can_be_trusted() -> None:
-    def pair(model: float) -> list[Candidate]:
-        metrics = {"track_5": (1.0, 2.0), "track_20": (4.0, 3.0), "error_absolute": (6.0, 5.0)}
-        models = {"model_5": 0.4, "model_20": model}
-        return [candidate(1, **models, **{name: values[k] for name, values in metrics.items()}) for k in (0, 1)]
+def pair_of_candidates(model: float, scale: float = 1.0) -> list[Candidate]:
+    metrics = {"track_5": (0.1, 0.2), "track_20": (0.4, 0.3), "error_absolute": (0.6, 0.5)}
+    models = {"model_5": 0.04 * scale, "model_20": model * scale}
+    return [candidate(1, **models, **{name: scale * values[k] for name, values in metrics.items()}) for k in (0, 1)]
 
-    assert (rule_metric(pair(1.5)), choose(pair(1.5))) == ("track_20", 1)
-    assert (rule_metric(pair(1.6)), choose(pair(1.6))) == ("track_5", 0)
-    untrusted = [Candidate("bc", {}, 1, {**c.metrics, "model_5": 0.6}) for c in pair(1.6)]
+
+def test_the_rule_uses_the_longest_horizon_at_which_the_dynamics_can_be_trusted() -> None:
+    trusted, less = pair_of_candidates(0.15), pair_of_candidates(0.16)
+    assert (rule_metric(trusted), choose(trusted)) == ("track_20", 1)
+    assert (rule_metric(less), choose(less)) == ("track_5", 0)
+    untrusted = [Candidate("bc", {}, 1, {**c.metrics, "model_5": 0.06}) for c in less]
     assert (rule_metric(untrusted), choose(untrusted)) == ("error_absolute", 1)
-    assert "not accurate enough" in describe_choice(untrusted[1], untrusted)
-    assert "after 20 steps" in describe_choice(pair(1.5)[1], pair(1.5))
+    assert "cannot be compared in the learned dynamics" in describe_choice(untrusted[1], untrusted)
+    assert "after 20 steps" in describe_choice(trusted[1], trusted)
+
+
+def test_the_rule_leaves_out_horizons_at_which_no_candidate_follows_the_demonstrations() -> None:
+    assert rule_metric(pair_of_candidates(0.15, scale=2.5)) == "track_20", "the best distance is 0.75"
+    assert rule_metric(pair_of_candidates(0.15, scale=2.6)) == "track_5"
+    assert rule_metric(pair_of_candidates(0.15, scale=8)) == "error_absolute"
 
 
 def test_a_choice_that_is_not_the_best_says_why() -> None:
