@@ -261,6 +261,13 @@ def test_a_video_has_a_frame_before_each_step_and_one_after_the_last(
 
 
 @pytest.mark.usefixtures("rendered")
+def test_every_image_is_reported_so_that_a_long_episode_is_not_silent() -> None:
+    seen: list[tuple[int, int]] = []
+    render_episode(TASKS["spiral"], None, on_frame=lambda done, most: seen.append((done, most)))
+    assert seen == [(k, 161) for k in range(1, 162)]
+
+
+@pytest.mark.usefixtures("rendered")
 def test_render_a_video_of_a_policy(diffclone: Command, trained: Path, tmp_path: Path) -> None:
     films = [tmp_path / f"{member}.gif" for member in (0, 1)]
     for member, path in enumerate(films):

@@ -31,6 +31,8 @@ from diffclone.tasks.rendering import (
 EXPERT, PRETRAINED = "expert", "pretrained"
 MIN_PANEL = 60
 """Pixels that a start needs in a grid, for its words."""
+MANY = 300
+"""Images that take long enough to write for a message."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +102,18 @@ class Render:
             self.render_both(task, policy, (source, find_policy(self.beside)), options)
             return
         session = None if policy is None else policy[self.member].session
-        if self.start is None:
-            start, episode = render_long_episode(task, session, **options)
-            where = f" from start {start}" if start else ""
-        else:
-            episode = render_episode(task, None if session is None else session(), start=self.start, **options)
-            where = ""
+        with bars() as show:
+
+            def on_frame(done: int, most: int) -> None:
+                show.update("render: images", done, most)
+
+            if self.start is None:
+                start, episode = render_long_episode(task, session, on_frame=on_frame, **options)
+                where = f" from start {start}" if start else ""
+            else:
+                actor = None if session is None else session()
+                episode = render_episode(task, actor, start=self.start, on_frame=on_frame, **options)
+                where = ""
         self.write(self.cut(episode.frames))
         solved = f", {'solved' if episode.success else 'not solved'}" if task.metric == "success" else ""
         about = f"{len(episode.frames) - 1} steps{where}, return {episode.returns:.1f}{solved}"
@@ -158,6 +166,8 @@ class Render:
         chosen = frames[:: self.every]
         if self.width is not None and chosen[0].shape[1] != self.width:
             chosen = [resize(frame, self.width) for frame in chosen]
+        if len(chosen) > MANY:
+            print_message(f"writing {len(chosen)} images to {self.out}")
         write_frames(self.out, chosen, FRAMES_PER_SECOND / self.every)
 
     def find(self) -> tuple[Place, Policy | None, PolicySource | None]:

@@ -20,6 +20,8 @@ LONG_ENOUGH, SHARE_OF_HORIZON, TRIES = 25, 0.2, 10
 """Steps of an episode that shows something, unless the horizon is short; and starts that are tried to find one."""
 
 ActFunction = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+OnFrame = Callable[[int, int], None]
+"""Called after each frame with the number of frames and the largest number that there can be."""
 
 
 @final
@@ -51,7 +53,9 @@ class PolicyExpert(Expert):
         return True
 
 
-def render_episode(task: Task, policy: ActFunction | None, *, start: int = 0, **options: Any) -> RenderedEpisode:
+def render_episode(
+    task: Task, policy: ActFunction | None, *, start: int = 0, on_frame: OnFrame | None = None, **options: Any
+) -> RenderedEpisode:
     """Render one episode of a policy, or of the expert if it is None, from one of the evaluation starts."""
     expert = task.expert() if policy is None else PolicyExpert(policy, task.horizon)
     env = task.make(1, **options)
@@ -60,6 +64,8 @@ def render_episode(task: Task, policy: ActFunction | None, *, start: int = 0, **
 
     def on_step(env: BatchEnv) -> None:
         frames.append(env.render(0))
+        if on_frame is not None:
+            on_frame(len(frames), task.horizon + 1)
 
     try:
         seed = START_SEEDS["evaluation"] + start
@@ -72,7 +78,7 @@ def render_episode(task: Task, policy: ActFunction | None, *, start: int = 0, **
 
 
 def render_long_episode(
-    task: Task, make_policy: Callable[[], ActFunction] | None, **options: Any
+    task: Task, make_policy: Callable[[], ActFunction] | None, *, on_frame: OnFrame | None = None, **options: Any
 ) -> tuple[int, RenderedEpisode]:
     """Render the first start from which an episode is not over at once, or the longest of the first ten.
 
@@ -80,7 +86,8 @@ def render_long_episode(
     """
     wanted, longest = min(LONG_ENOUGH, int(SHARE_OF_HORIZON * task.horizon)), (0, RenderedEpisode([], 0.0, False))
     for start in range(TRIES):
-        episode = render_episode(task, None if make_policy is None else make_policy(), start=start, **options)
+        policy = None if make_policy is None else make_policy()
+        episode = render_episode(task, policy, start=start, on_frame=on_frame, **options)
         if len(episode.frames) > len(longest[1].frames):
             longest = start, episode
         if len(episode.frames) > wanted:
