@@ -267,6 +267,12 @@ def test_every_image_is_reported_so_that_a_long_episode_is_not_silent() -> None:
     assert seen == [(k, 161) for k in range(1, 162)]
 
 
+def test_only_the_steps_that_are_shown_are_rendered(diffclone: Command, rendered: list[int], tmp_path: Path) -> None:
+    result = diffclone("render", "spiral", "--steps", "7", "--out", tmp_path / "spiral.gif")
+    assert "160 steps" in result.err, "the episode is run to its end"
+    assert len(rendered) == len(imageio.imread(tmp_path / "spiral.gif")) == 8
+
+
 @pytest.mark.usefixtures("rendered")
 def test_render_a_video_of_a_policy(diffclone: Command, trained: Path, tmp_path: Path) -> None:
     films = [tmp_path / f"{member}.gif" for member in (0, 1)]
@@ -294,7 +300,7 @@ def test_render_two_policies_side_by_side(diffclone: Command, trained: Path, tmp
 
 def test_joined_episodes_wait_for_the_longest_and_say_how_they_ended() -> None:
     black, grey = (np.full((32, 200, 3), shade, np.uint8) for shade in (0, 90))
-    short, long = RenderedEpisode([black, grey], 1.0, True), RenderedEpisode([black] * 5, 0.0, False)
+    short, long = RenderedEpisode([black, grey], 1.0, True, 1), RenderedEpisode([black] * 5, 0.0, False, 4)
     frames = join_episodes(["A", "B"], [short, long], with_outcome=True)
     assert len(frames) == 5 + LAST
     assert all((frame[BAR:, :200] == 90).all() for frame in frames[1:])  # the last image stays
@@ -307,8 +313,10 @@ def test_joined_episodes_wait_for_the_longest_and_say_how_they_ended() -> None:
 
 
 def test_a_grid_has_all_starts_of_a_policy_in_order_and_counts_those_that_were_solved() -> None:
-    long = [RenderedEpisode([np.full((30, 40, 3), shade, np.uint8)] * 4, 0.0, False) for shade in range(100, 170, 10)]
-    short = [RenderedEpisode(episode.frames[:2], 1.0, True) for episode in long]
+    long = [
+        RenderedEpisode([np.full((30, 40, 3), shade, np.uint8)] * 4, 0.0, False, 3) for shade in range(100, 170, 10)
+    ]
+    short = [RenderedEpisode(episode.frames[:2], 1.0, True, 1) for episode in long]
     frames = join_grid([["A"], ["B"]], [short, long], range(7), with_outcome=True, width=520)
     assert len(frames) == 4 + LAST_OF_GRID
     (shape,) = {frame.shape for frame in frames}

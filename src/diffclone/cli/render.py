@@ -108,15 +108,15 @@ class Render:
                 show.update("render: images", done, most)
 
             if self.start is None:
-                start, episode = render_long_episode(task, session, on_frame=on_frame, **options)
+                start, episode = render_long_episode(task, session, shown=self.steps, on_frame=on_frame, **options)
                 where = f" from start {start}" if start else ""
             else:
                 actor = None if session is None else session()
-                episode = render_episode(task, actor, start=self.start, on_frame=on_frame, **options)
+                episode = render_episode(task, actor, start=self.start, shown=self.steps, on_frame=on_frame, **options)
                 where = ""
-        self.write(self.cut(episode.frames))
+        self.write(episode.frames)
         solved = f", {'solved' if episode.success else 'not solved'}" if task.metric == "success" else ""
-        about = f"{len(episode.frames) - 1} steps{where}, return {episode.returns:.1f}{solved}"
+        about = f"{episode.steps} steps{where}, return {episode.returns:.1f}{solved}"
         print_message(f"wrote {self.out}: {about}")
         if policy is not None and source is not None and source.run is not None:
             print_message(next_after_rendering(source.run, policy, place))

@@ -30,8 +30,11 @@ class RenderedEpisode:
     """The frames of an episode, one before each step and one after the last, and its outcome."""
 
     frames: list[Image]
+    """All of them, or the first ones."""
     returns: float
     success: bool
+    steps: int
+    """Steps of the whole episode."""
 
 
 @final
@@ -54,18 +57,30 @@ class PolicyExpert(Expert):
 
 
 def render_episode(
-    task: Task, policy: ActFunction | None, *, start: int = 0, on_frame: OnFrame | None = None, **options: Any
+    task: Task,
+    policy: ActFunction | None,
+    *,
+    start: int = 0,
+    shown: int | None = None,
+    on_frame: OnFrame | None = None,
+    **options: Any,
 ) -> RenderedEpisode:
-    """Render one episode of a policy, or of the expert if it is None, from one of the evaluation starts."""
+    """Render one episode of a policy, or of the expert if it is None, from one of the evaluation starts.
+
+    With `shown`, only so many steps are rendered, which takes most of the time; the episode is run to its end.
+    """
     expert = task.expert() if policy is None else PolicyExpert(policy, task.horizon)
     env = task.make(1, **options)
     expert.set_environment(env)
     frames: list[Image] = []
+    most = 1 + (task.horizon if shown is None else min(shown, task.horizon))
 
     def on_step(env: BatchEnv) -> None:
+        if len(frames) == most:
+            return
         frames.append(env.render(0))
         if on_frame is not None:
-            on_frame(len(frames), task.horizon + 1)
+            on_frame(len(frames), most)
 
     try:
         seed = START_SEEDS["evaluation"] + start
@@ -74,23 +89,24 @@ def render_episode(
         episode = run_episode(env, expert, np.random.default_rng(seed), task.horizon, on_step, seed=own)
     finally:
         env.close()
-    return RenderedEpisode(frames, episode.returns, episode.success)
+    return RenderedEpisode(frames, episode.returns, episode.success, len(episode.act))
 
 
 def render_long_episode(
-    task: Task, make_policy: Callable[[], ActFunction] | None, *, on_frame: OnFrame | None = None, **options: Any
+    task: Task, make_policy: Callable[[], ActFunction] | None, **options: Any
 ) -> tuple[int, RenderedEpisode]:
     """Render the first start from which an episode is not over at once, or the longest of the first ten.
 
-    `make_policy` is called for every episode; None stands for the expert. The index of the start is returned as well.
+    `make_policy` is called for every episode; None stands for the expert. `options` are those of `render_episode`. The
+    index of the start is returned as well.
     """
-    wanted, longest = min(LONG_ENOUGH, int(SHARE_OF_HORIZON * task.horizon)), (0, RenderedEpisode([], 0.0, False))
+    wanted, longest = min(LONG_ENOUGH, int(SHARE_OF_HORIZON * task.horizon)), (0, RenderedEpisode([], 0.0, False, -1))
     for start in range(TRIES):
         policy = None if make_policy is None else make_policy()
-        episode = render_episode(task, policy, start=start, on_frame=on_frame, **options)
-        if len(episode.frames) > len(longest[1].frames):
+        episode = render_episode(task, policy, start=start, **options)
+        if episode.steps > longest[1].steps:
             longest = start, episode
-        if len(episode.frames) > wanted:
+        if episode.steps >= wanted:
             break
     return longest
 
