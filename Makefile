@@ -11,6 +11,7 @@ EXTERNAL ?= .venv-external
 LEROBOT ?= .venv-lerobot
 PYTHON312 ?= python3.12
 PLUGIN := plugins/lerobot_policy_diffclone
+VIDEOS := $(patsubst %,build/videos/%.webp,maze fetch-pick hand-rotate cheetah walker ant-reach car-racing spiral)
 
 .PHONY: demo test test-slow test-lerobot test-external external fuzz check format bench docs site clean
 
@@ -75,11 +76,15 @@ bench: $(VENV)/.test
 docs: $(VENV)/.test
 	$(BIN)/python -m docs.make
 
-site: $(VENV)/.dev
+site: $(VENV)/.dev $(VIDEOS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	rm -rf build/site/report
-	$(BIN)/diffclone report --out build/site/report --records $(addprefix docs/records/, \
+	$(BIN)/diffclone report --out build/site/report --videos build/videos --records $(addprefix docs/records/, \
 	  reproduction.jsonl.gz paper_recipe.jsonl.gz settings.jsonl study.jsonl.gz)
+
+# Episodes of the bundled policies, for the report.
+$(VIDEOS): build/videos/%.webp: | $(VENV)/.dev
+	$(BIN)/diffclone render $* --policy pretrained --steps 200 --every 3 --width 320 --out $@
 
 clean:
 	rm -rf $(VENV) $(EXTERNAL) $(LEROBOT) build dist .pytest_cache .ruff_cache
