@@ -189,8 +189,8 @@ def describe_contents(demos: Demonstrations) -> dict[str, str]:
     known = summarise(demos)
     lengths = dict.fromkeys((known["shortest"], known["longest"]))  # one number if they are equal
     contents = {
-        "episodes": f"{known['episodes']}, of {' … '.join(map(str, lengths))} steps",
-        "steps": known["steps"],
+        "episodes": f"{known['episodes']:,}, of {' … '.join(f'{length:,}' for length in lengths)} steps",
+        "steps": f"{known['steps']:,}",
         "observations": count(known["observation_size"], "pixel" if known["images"] else "number"),
         "actions": f"{count(known['action_size'], 'number')}, bounds {'not ' * (known['action_bounds'] is None)}known",
         "source": known["source"],
