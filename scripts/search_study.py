@@ -169,18 +169,18 @@ def final(setting: TaskSetting, grid: Grid, folder: Path, out: Path) -> None:
     """Train the choices on all demonstrations with fresh seeds, and append a Record of each."""
     records, demos = read(out), setting.load_demonstrations()
     found = choices(find(records, study="search", setting=setting.name), range(SEEN))
-    policies: dict[str, Policy] = {}
+    played: dict[str, tuple[Policy, Scores]] = {}
     for title, candidate in found.items():
         if find(records, study="final", setting=setting.name, method=title):
             continue
         key = str(candidate.to_dict() | {"metrics": None})
-        if key not in policies:
-            policies[key] = train_final(folder / f"final-{len(policies)}", grid, demos, candidate)
-        scores = play(policies[key], setting, "evaluation", episodes_of(setting)[1])
+        if key not in played:
+            policy = train_final(folder / f"final-{len(played)}", grid, demos, candidate)
+            played[key] = policy, play(policy, setting, "evaluation", episodes_of(setting)[1])
         chosen = {"method": candidate.method, "fields": dict(candidate.fields), "updates": candidate.updates}
         results = {"study": "final", "setting": setting.name, "method": title, "chosen": chosen}
         results["snapshot"] = candidate.updates
-        make_record(policies[key], scores, results).append_to(out)
+        make_record(*played[key], results).append_to(out)
 
 
 def train_final(folder: Path, grid: Grid, demos: Demonstrations, candidate: Candidate) -> Policy:
