@@ -178,8 +178,8 @@ def final(setting: TaskSetting, grid: Grid, folder: Path, out: Path) -> None:
             policy = train_final(folder / f"final-{len(played)}", grid, demos, candidate)
             played[key] = policy, play(policy, setting, "evaluation", episodes_of(setting)[1])
         chosen = {"method": candidate.method, "fields": dict(candidate.fields), "updates": candidate.updates}
-        results = {"study": "final", "setting": setting.name, "method": title, "chosen": chosen}
-        results["snapshot"] = candidate.updates
+        about = {"study": "final", "setting": setting.name, "method": title}
+        results = {**about, "chosen": chosen, "snapshot": candidate.updates}
         make_record(*played[key], results).append_to(out)
 
 
