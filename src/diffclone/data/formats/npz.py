@@ -124,11 +124,14 @@ class EntryReader:
     def read(self, start: int, stop: int) -> Array:
         """Return the rows from `start` up to `stop`."""
         self.check()
-        if self.info.compress_type == zipfile.ZIP_STORED:
-            content = self._read_stored(start, stop)
-        else:
-            content = self._read_compressed(start, stop)
+        read = self._read_stored if self.info.compress_type == zipfile.ZIP_STORED else self._read_compressed
+        try:
+            content = read(start, stop)
+        except OSError:
+            self.check()  # the file may have been removed since the check above
+            raise
         if len(content) < (stop - start) * self.row:
+            self.check()
             raise ValueError(f"{self.info.filename} ends before row {stop}")
         return np.frombuffer(content, self.dtype).reshape(stop - start, *self.shape[1:])
 
