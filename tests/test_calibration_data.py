@@ -75,7 +75,7 @@ def test_the_default_is_the_held_out_episodes(diffclone: Command, folder: Path) 
     result = diffclone("calibrate", folder / "run", "--alpha", "0.1", "--score", "guide", "--page", page)
     assert result.code == 0
     assert re.search(r"[012] of 20 calibration episodes raise an alarm", page.read_text(encoding="utf-8"))
-    assert page.read_text(encoding="utf-8").count("Scores: ") >= 3  # state, action and both
+    assert page.read_text(encoding="utf-8").count("Scores of ") >= 3  # state, action and both
     assert "using 20 episodes" in result.err
     assert "20 are left out" in result.err
     monitor = Policy.load(folder / "run" / "policy").calibrated_monitor

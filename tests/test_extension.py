@@ -151,7 +151,7 @@ def test_the_package_passes_the_contract_checks(site: Path) -> None:
 
 def test_lists_name_what_other_packages_add_and_what_is_broken(site: Path) -> None:
     listed = diffclone(site, "tasks")
-    assert "A point moves to the origin." in listed.stderr
+    assert "A point moves to the origin." in listed.stdout
     assert "Traceback" not in listed.stderr
     unknown = diffclone(site, "train", "maze", "--method", "robot", "--out", "never", code=2).stderr
     assert "unknown method 'robot'; did you mean 'robust'?" in unknown
