@@ -210,6 +210,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "ablation-maze": lambda: method_tables.ablation_table("maze"),
     "ablation-fetch-pick": lambda: method_tables.ablation_table("fetch-pick"),
     "best": method_tables.best_table,
+    "pendulum": method_tables.pendulum_table,
     **monitor_tables.BLOCKS,
     "serving": deploy_tables.serving_table,
     "soak": deploy_tables.soak_table,

@@ -146,3 +146,17 @@ def best_table() -> str:
         printed = "–" if data in bundled else format_printed(record, task)  # levels depend on the demonstrations
         lines.append(f"| {task} | {source} | {name} | {format_success(record)} | {p} | {printed} |")
     return "\n".join(lines)
+
+
+def pendulum_table() -> str:
+    """Return the returns of BC and DBC on Gymnasium's pendulum."""
+    lines = ["| method | return (95 %) | seeds × episodes |", "|---|---|---|"]
+    for record in Record.read_all(RECORDS / "pendulum.jsonl"):
+        r: Any = record.results
+        if record.kind == "expert":
+            lines.append(f"| the expert | {r['mean_return']:.0f} | {r['episodes']} demonstrations |")
+            continue
+        low, high = r["return_interval"]
+        values = f"{r['mean_return']:.0f} ({low:.0f} … {high:.0f})"
+        lines.append(f"| {r['label']} | {values} | {r['members']} × {r['episodes']} |")
+    return "\n".join(lines).replace("-", "−").replace("−−−", "---")

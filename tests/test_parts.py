@@ -27,7 +27,7 @@ DEMOS = Demonstrations.from_arrays(X, np.sin(3 * X[:, :1]), episode_ends=[100, 2
 BRIEF = Training(updates=40, batch=16, lr=1e-3)
 NETWORK = Network(width=16, depth=2)
 GUIDE = DiffusionGuide(training=BRIEF, width=16, steps=50)
-GUIDED = DBC(training=BRIEF, network=NETWORK, coefficient=1.0, guide=GUIDE)
+GUIDED = DBC(training=BRIEF, network=NETWORK, coefficient=1.0, away=1.0, guide=GUIDE)
 
 
 @final
@@ -74,7 +74,7 @@ class FeatureGuide(Guide[MLP]):
         return (weights(parts["features"](obs)) - act).square().mean(-1)
 
 
-NESTED = DBC(training=BRIEF, network=NETWORK, coefficient=1.0, guide=FeatureGuide())
+NESTED = DBC(training=BRIEF, network=NETWORK, coefficient=1.0, away=1.0, guide=FeatureGuide())
 
 
 def rows(net: nn.Module) -> Tensor:

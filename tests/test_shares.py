@@ -24,7 +24,7 @@ DEMOS = Demonstrations.from_arrays(X, np.sin(3 * X[:, :1]), episode_ends=[100, 2
 SHORT = Training(updates=70, batch=16, lr=1e-3)
 NETWORK = Network(width=16, depth=2)
 GUIDE = DiffusionGuide(training=SHORT, width=16, steps=50)
-GUIDED = DBC(training=SHORT, network=NETWORK, guide=GUIDE)
+GUIDED = DBC(training=SHORT, network=NETWORK, away=1.0, guide=GUIDE)  # without L_away the gate may be closed
 METHODS: dict[str, Method[Any]] = {
     "bc": BC(training=SHORT, network=NETWORK),
     "average": BC(training=replace(SHORT, ema=0.9), network=NETWORK),

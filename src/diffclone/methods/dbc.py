@@ -44,10 +44,10 @@ class DBC(Method[PolicyNet]):
     """How the policy is trained."""
     network: Network = Network()
     """The network of π."""
-    coefficient: Coefficient = stackable(0.3)
+    coefficient: Coefficient = stackable(1.0)
     """λ, the weight of the guide. Members of one stack may differ in it. The paper uses 0.2 to 30; "auto" gives the two
-    gradients with respect to the action a fixed ratio. With κ = 1 the best λ over the settings of
-    docs/fair-comparison.md grows from 0.1 to 1 with the length of training."""
+    gradients with respect to the action a fixed ratio. 1 is the best single λ over the settings of
+    docs/fair-comparison.md from 4,000 updates on."""
     ratio: float = 1.0
     """ρ, the norm of the guide's gradient relative to that of L_BC if λ is auto."""
     imitation: Scalar = stackable(1.0)
@@ -60,8 +60,9 @@ class DBC(Method[PolicyNet]):
     """Whether L_expert is subtracted; if not, L_DM = L_agent."""
     gate: Literal["batch", "sample", "none"] = "batch"
     """Where max(·, 0) is applied: to batch means (released code), to each pair (paper), or not at all."""
-    away: Scalar = stackable(1.0)
-    """κ, the weight of L_away; 0 as in the paper omits it. Members of one stack may differ in it."""
+    away: Scalar = stackable(0.0)
+    """κ, the weight of L_away; 0 as in the paper omits it. It is never zero for a good policy and pulls actions towards
+    their mean: with 1, some policies of an expert whose actions jump fail. Members of one stack may differ in it."""
     away_noise: Scalar = stackable(0.1)
     """σ, the standard deviation of s̃ from the expert's states, in standard deviations of the demonstrations. Members of
     one stack may differ in it."""
