@@ -1,32 +1,39 @@
-"""Tables of rules that choose a policy without an environment, from Records of scripts/selection_regret.py."""
+"""Tables of rules that choose a policy without an environment, and of what `train` gives.
+
+From Records of scripts/selection_regret.py and scripts/search_study.py.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from diffclone.experiments.study.results import describe_configuration, difference, estimate
 from diffclone.records import Record
 from diffclone.training.search_plan import GRIDS, Grid
 
 RECORDS = Path(__file__).parent / "records" / "selection.jsonl"
-DEVELOPMENT = ("maze-25", "fetch-pick-27", "fetch-pick-68", "fetch-pick-10")
+DEVELOPMENT = ("maze-25", "fetch-pick-27", "fetch-pick-68", "fetch-pick-10", "cheetah-1")
 """Settings of the tasks that the rule was developed on. It was fixed before it was tested on the others."""
 RULES = {
-    "the rule": "**the rule of `train`**",
-    "track_20": "distance after 20 steps in learned dynamics",
-    "track_5": "distance after 5 steps in learned dynamics",
-    "error_absolute": "held-out absolute error",
-    "error_squared": "held-out squared error",
-    "error_median": "held-out error, median",
-    "near_absolute": "error beside held-out states",
-    "sensitivity": "sensitivity to the state",
-    "disagreement": "disagreement of seeds",
+    "the rule": "**`train`**",
+    "track_20": "`track_20`",
+    "track_5": "`track_5`",
+    "error_absolute": "absolute error",
+    "error_squared": "squared error",
+    "error_median": "median error",
+    "near_absolute": "error nearby",
+    "sensitivity": "sensitivity",
+    "disagreement": "disagreement",
     "last": "last snapshot",
-    "random": "a random candidate",
-    "tuned BC": "BC tuned in the environment",
-    "tuned DBC (paper)": "DBC (paper) tuned in the environment",
-    "tuned DBC (ours)": "DBC (ours) tuned in the environment",
+    "random": "random",
+    "tuned BC": "BC, tuned",
+    "tuned DBC (paper)": "DBC (paper), tuned",
+    "tuned DBC (ours)": "DBC (ours), tuned",
 }
+FINAL = Path(__file__).parent / "records" / "search.jsonl.gz"
+COST = Path(__file__).parent / "records" / "searching.jsonl"
 
 
 def read_records() -> list[Record]:
@@ -37,19 +44,41 @@ def read_records() -> list[Record]:
 
 
 def regret_table(key: str) -> str:
-    """Return the regret of each rule on each setting; mean and worst of development and of tests apart."""
+    """Return a row per setting with the regret of each rule; mean and worst of development and of tests apart."""
     records = read_records()
     groups = {"development": [r for r in records if r.results["setting"] in DEVELOPMENT]}
     groups["test"] = [r for r in records if r not in groups["development"]]
-    head = [name for r in records if (name := str(r.results["setting"]))]
-    lines = [f"| rule | {' | '.join(head)} | {' | '.join(f'{g}: mean | {g}: worst' for g in groups)} |"]
-    lines.append(f"|---|{'---|' * (len(head) + 4)}")
-    for rule, label in RULES.items():
-        shown = [float(r.results[key][rule]) for r in records]
-        for group in groups.values():
-            values = [float(r.results[key][rule]) for r in group]
-            shown += [float(np.mean(values)), max(values)]
-        lines.append(f"| {label} | {' | '.join(f'{value:.1f}' for value in shown)} |")
+    lines = [f"| setting | {' | '.join(RULES.values())} |", f"|---|{'---|' * len(RULES)}"]
+    for name, group in groups.items():
+        rows = np.array([[r.results[key].get(rule, np.nan) for rule in RULES] for r in group], dtype=np.float64)
+        shown = {str(r.results["setting"]): row for r, row in zip(group, rows, strict=True)}
+        shown |= {f"**{name}, mean**": np.nanmean(rows, 0), f"**{name}, worst**": np.nanmax(rows, 0)}
+        for label, row in shown.items():
+            cells = ["–" if np.isnan(value) else f"{value:.1f}" for value in row.tolist()]
+            lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def final_table() -> str:
+    """Return, for each setting, the policy that `train` gives beside tuned BC and tuned DBC, on evaluation starts."""
+    records = [r for r in Record.read_all(FINAL) if r.results["study"] == "final"]
+    lines = [
+        "| setting | `train` chose | `train` | BC, tuned | DBC, tuned | `train` − BC | `train` − DBC | seeds × starts |"
+    ]
+    lines.append("|---|---|---|---|---|---|---|---|")
+    for name in dict.fromkeys(r.results["setting"] for r in records):
+        own = {r.results["method"]: r for r in records if r.results["setting"] == name}
+        found = {title: estimate(r) for title, r in own.items()}
+        chosen: Any = own["train"].results["chosen"]
+        cells = [
+            f"{chosen['method']}, {describe_configuration(chosen['fields'])}, {chosen['updates']:,} updates",
+            *(f"{e.mean:.1f} ({e.interval[0]:.1f} … {e.interval[1]:.1f})" for e in found.values()),
+        ]
+        for title in list(found)[1:]:
+            d = difference(found["train"], found[title])
+            cells.append(f"{d.mean:+.1f} ({d.interval[0]:+.1f} … {d.interval[1]:+.1f})".replace("-", "−"))
+        seeds, starts = found["train"].outcomes.shape
+        lines.append(f"| {name} | {' | '.join(cells)} | {seeds} × {starts} |")
     return "\n".join(lines)
 
 
@@ -105,10 +134,34 @@ def refit_table() -> str:
     return "\n".join(lines)
 
 
+def cost_table() -> str:
+    """Return what a search costs, beside plain trainings."""
+    record = Record.read_all(COST)[-1]
+    found: Any = record.results
+    names = {"BC": "`train --method bc`", "DBC": "`train --method dbc`", "train": "`train`"}
+    lines = ["| command | minutes | member-updates | chosen |", "|---|---|---|---|"]
+    for key, label in names.items():
+        row, chosen = found[key], "–"
+        if "chosen" in row:
+            own: Any = row["chosen"]
+            chosen = (
+                f"of {row['candidates']} candidates: {own['method'].upper()}, {describe_configuration(own['fields'])}"
+            )
+            chosen += f", {own['updates']:,} updates"
+        lines.append(f"| {label} | {row['seconds'] / 60:.1f} | {row['member_updates']:,} | {chosen} |")
+    data, machine = record.data, record.settings["machine"]
+    about = f"{data['episodes']} episodes, {data['steps']:,} transitions of {data['task']}"
+    return "\n".join(
+        [*lines, "", f"({about}; {machine['cores']} cores, load average {machine['load_before']:.1f} before)"]
+    )
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
+    "search-cost": cost_table,
     "selection-settings": settings_table,
     "selection-refit": refit_table,
     "selection-grids": grids_table,
     "selection-regret": lambda: regret_table("regret"),
     "selection-regret-split": lambda: regret_table("regret_split"),
+    "selection-final": final_table,
 }
