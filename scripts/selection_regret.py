@@ -249,8 +249,13 @@ def main() -> None:
         for setting in settings:
             make_record(setting, rules, given.seeds, records).append_to(given.out)
     table = {s.name: regrets(s, rules, given.seeds, split=given.split) for s in settings}
-    shared = set.intersection(*(set(found) for found in table.values()))  # DBC (ours) is not tried on every setting
-    rows = sorted(shared, key=lambda name: (float(np.mean([found[name] for found in table.values()])), name))
+    # DBC (ours) is not tried on every setting.
+    means = {
+        name: float(np.mean([found[name] for found in table.values()]))
+        for name in next(iter(table.values()))
+        if all(name in found for found in table.values())
+    }
+    rows = sorted(means, key=means.__getitem__)
     fixed = ("the rule", "last", "error_squared", "error_absolute", "random", "tuned BC")
     print("rule".ljust(36), *(name.rjust(14) for name in table), "mean".rjust(7), "worst".rjust(7))
     for name in [*rows[: given.rows], *(name for name in fixed if name not in rows[: given.rows])]:
