@@ -14,7 +14,7 @@ A member is the same alone and in a stack, so the first two seeds are the search
 
 import argparse
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import isfinite
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 
 from diffclone.data import Demonstrations
 from diffclone.evaluation import Scores, evaluate
+from diffclone.experiments.study.run import short_record
 from diffclone.experiments.task_settings import TASK_SETTINGS, TaskSetting
 from diffclone.fit import FitOptions
 from diffclone.model import Method
@@ -31,7 +32,7 @@ from diffclone.tasks import TASKS
 from diffclone.tasks.batch import Starts
 from diffclone.training.choice import Candidate, choose, list_candidates
 from diffclone.training.holdout import divide
-from diffclone.training.runs import evaluation_record, train_run
+from diffclone.training.runs import train_run
 from diffclone.training.search_plan import FALLBACK_UPDATES, GRIDS, Grid, chosen_method, stacks
 from diffclone.training.selection import SelectionContext, selection_metrics
 
@@ -47,8 +48,6 @@ ENVIRONMENTS = 2
 """Environments per member; those of other packages take long to make."""
 TITLES = {0.0: "DBC (paper)", 1.0: "DBC (ours)"}
 """Names of DBC by κ, as in the study of tuning."""
-LEFT_OUT = ("member_success", "member_return", "success_sd_over_members", "episodes_per_second")
-"""Results that follow from the outcomes."""
 
 
 def play(policy: Policy, setting: TaskSetting, starts: Starts, episodes: int) -> Scores:
@@ -56,18 +55,6 @@ def play(policy: Policy, setting: TaskSetting, starts: Starts, episodes: int) ->
     task = TASKS[setting.task]
     task = replace(task, environments_per_member=ENVIRONMENTS) if task.environments_per_member else task
     return evaluate(policy, task, episodes=episodes, starts=starts, **setting.make_task_options())
-
-
-def make_record(policy: Policy, scores: Scores, results: Mapping[str, Any]) -> Record:
-    """Return the Record of an evaluation, with the outcomes of the task's metric only."""
-    outcomes = scores.summary()["outcomes"]
-    if TASKS[scores.task].metric == "success":
-        outcomes = {"success": outcomes["success"]}
-    else:
-        outcomes = {"returns": [[float(round(value)) for value in member] for member in outcomes["returns"]]}
-    record = evaluation_record(policy, scores, results={**results, "outcomes": outcomes})
-    kept = {key: value for key, value in record.results.items() if key not in LEFT_OUT}
-    return replace(record, data={key: record.data[key] for key in ("fingerprint", "episodes", "steps")}, results=kept)
 
 
 def find(records: Iterable[Record], **wanted: Any) -> list[Record]:
@@ -121,7 +108,7 @@ def search(setting: TaskSetting, grid: Grid, folder: Path, out: Path) -> None:
                         "snapshot": update,
                         "selection": {key: [rounded(values[m]) for m in rows] for key, values in metrics.items()},
                     }
-                    make_record(policy.choose(rows), take(scores, rows), results).append_to(out)
+                    short_record(policy.choose(rows), take(scores, rows), results).append_to(out)
 
 
 def rows_of(policy: Policy, title: str) -> list[int]:
@@ -180,7 +167,7 @@ def final(setting: TaskSetting, grid: Grid, folder: Path, out: Path) -> None:
         chosen = {"method": candidate.method, "fields": dict(candidate.fields), "updates": candidate.updates}
         about = {"study": "final", "setting": setting.name, "method": title}
         results = {**about, "chosen": chosen, "snapshot": candidate.updates}
-        make_record(*played[key], results).append_to(out)
+        short_record(*played[key], results).append_to(out)
 
 
 def train_final(folder: Path, grid: Grid, demos: Demonstrations, candidate: Candidate) -> Policy:

@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -206,13 +206,8 @@ class StudyRunner:
 
 
 def make_record(job: SnapshotJob, scores: Scores) -> Record:
-    """Return the Record of a snapshot. Outcomes are the task's metric only; returns are rounded to integers."""
+    """Return the Record of a snapshot."""
     stage = job.stage
-    outcomes = scores.summary()["outcomes"]
-    if TASKS[stage.setting.task].metric == "success":
-        outcomes = {"success": outcomes["success"]}
-    else:
-        outcomes = {"returns": [[float(round(value)) for value in member] for member in outcomes["returns"]]}
     extra = {
         "study": stage.study,
         "setting": stage.setting.name,
@@ -222,9 +217,18 @@ def make_record(job: SnapshotJob, scores: Scores) -> Record:
         "fields": dict(stage.fields),
         "diverged": list(job.policy.diverged),
         **job.extra,
-        "outcomes": outcomes,
     }
-    record = evaluation_record(job.policy, scores, quick=stage.quick, results=extra)
+    return short_record(job.policy, scores, extra, quick=stage.quick)
+
+
+def short_record(policy: Policy, scores: Scores, extra: Mapping[str, Any], *, quick: bool = False) -> Record:
+    """Return a Record whose outcomes are the task's metric only; returns are rounded to integers."""
+    outcomes = scores.summary()["outcomes"]
+    if TASKS[scores.task].metric == "success":
+        outcomes = {"success": outcomes["success"]}
+    else:
+        outcomes = {"returns": [[float(round(value)) for value in member] for member in outcomes["returns"]]}
+    record = evaluation_record(policy, scores, quick=quick, results={**extra, "outcomes": outcomes})
     results = {key: value for key, value in record.results.items() if key not in LEFT_OUT}
     return replace(
         record, data={key: record.data[key] for key in ("fingerprint", "episodes", "steps")}, results=results
