@@ -61,8 +61,8 @@ class DBC(Method[PolicyNet]):
     gate: Literal["batch", "sample", "none"] = "batch"
     """Where max(·, 0) is applied: to batch means (released code), to each pair (paper), or not at all."""
     away: Scalar = stackable(0.0)
-    """κ, the weight of L_away; 0 as in the paper omits it. It is never zero for a good policy and pulls actions towards
-    their mean: with 1, some policies of an expert whose actions jump fail. Members of one stack may differ in it."""
+    """κ, the weight of L_away; 0 as in the paper omits it. With 1, policies fail on a pendulum (docs/methods/dbc.md).
+    Members of one stack may differ in it."""
     away_noise: Scalar = stackable(0.1)
     """σ, the standard deviation of s̃ from the expert's states, in standard deviations of the demonstrations. Members of
     one stack may differ in it."""
