@@ -66,12 +66,12 @@ class Policy:
         object.__setattr__(self, "chunks", self.method.chunks)
         policy_config.check_bounds(self.bounds, len(self.normaliser.act_mean))
 
-    @property
+    @cached_property
     def dims(self) -> Dims:
         """Sizes of observation and action."""
         return Dims(len(self.normaliser.obs_mean), len(self.normaliser.act_mean), self.normaliser.box)
 
-    @property
+    @cached_property
     def window_dims(self) -> Dims:
         """Sizes of what the method receives and returns: a window of observations and a chunk of actions."""
         return self.dims.windows(self.chunks)

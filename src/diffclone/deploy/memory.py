@@ -151,7 +151,8 @@ def play(chunks: Chunks, memory: Memory, due: Rows, new: npt.NDArray[Any] | None
             weight[due] = total
         actions[due], left[due] = new, chunks.execute
     rest = np.concatenate([actions[:, 1:], actions[:, -1:]], 1)
-    return actions[:, 0], Memory(memory.seen, rest, np.pad(weight[:, 1:], ((0, 0), (0, 1))), left - 1)
+    weight = np.concatenate([weight[:, 1:], np.zeros((len(weight), 1), np.float32)], 1)
+    return actions[:, 0], Memory(memory.seen, rest, weight, left - 1)
 
 
 def predict(
