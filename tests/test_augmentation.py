@@ -60,7 +60,8 @@ def test_generated_actions_are_clipped_to_the_bounds() -> None:
 
 def test_a_guide_is_trained_once(tmp_path: Path) -> None:
     demos, reports = line(50), list[Progress]()
-    fit(DBC(training=Training(updates=1), network=Network(width=4), guide=TINY), demos, device="cpu", cache=tmp_path)
+    method = DBC(training=Training(updates=1), network=Network(width=4), guide=TINY, normalisation="z-score")
+    fit(method, demos, device="cpu", cache=tmp_path)
     cached = generate(TINY, demos, 5, device="cpu", cache=tmp_path, progress=reports.append)
     assert [(now.stage, now.update, now.updates) for now in reports] == [("samples", 5, 5)]
     fresh = generate(TINY, demos, 5, device="cpu", progress=reports.append)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from diffclone import BC, Demonstrations, Network, Normaliser, Policy, Training, fit
 from diffclone.data.robust import raise_small
+from diffclone.deploy.monitors.base import Context
 from diffclone.errors import InvalidData
 
 
@@ -87,25 +88,28 @@ def spread(*std: float) -> list[list[float]]:
 
 
 def test_robust_scales_by_hand() -> None:
-    # The median of 0.01, 0.02, 0.05, 2 and 3 (the constant does not count) is 0.05.
-    rows, act = spread(0.01, 0.02, 0.05, 2.0, 3.0, 0.0), [[1.0, 0.0], [2.0, 1e-3]]
+    # The median of 0.001, 0.02, 0.05, 2 and 3 (the constant does not count) is 0.05, and the floor 0.005.
+    rows, act = spread(0.001, 0.02, 0.05, 2.0, 3.0, 0.0), [[1.0, 0.0], [2.0, 1e-3]]
     demos = Demonstrations.from_arrays(rows, act, episode_ends=[2])
     robust, plain = Normaliser.robust(demos), Normaliser.from_demonstrations(demos)
-    assert robust.obs_std.tolist() == pytest.approx([0.05, 0.05, 0.05, 2.0, 3.0, 0.0], rel=1e-4)
-    assert robust.obs_std[2:].equal(plain.obs_std[2:])
+    assert robust.obs_std.tolist() == pytest.approx([0.005, 0.02, 0.05, 2.0, 3.0, 0.0], rel=1e-3)
+    assert robust.obs_std[1:].equal(plain.obs_std[1:])
     # A dimension that hardly varies has small numbers, instead of ±0.7.
     assert robust.normalise_obs(torch.tensor(rows))[:, 0].tolist() == pytest.approx([-0.1414, 0.1414], abs=1e-3)
     assert robust.normalise_obs(torch.tensor(rows))[:, 5].tolist() == [0.0, 0.0]
-    # Means, actions, the box and the limit are those of z-scores.
+    far = torch.full((1, 6), 100.0)
+    assert robust.normalise_obs(far)[0, :5].tolist() == [3.0] * 5
+    assert plain.normalise_obs(far)[0, :5].tolist() == [10.0] * 5
+    # Means, actions and the box are those of z-scores.
     changed = {name for name, t in robust.tensors().items() if not t.equal(plain.tensors()[name])}
-    assert changed == {"obs_std"}
+    assert changed == {"obs_std", "obs_limit"}
 
 
 def test_dimensions_in_another_unit_keep_their_scale() -> None:
     pixels_and_an_angle = np.array([140.0, 120.0, 150.0, 130.0, 1.5])
     assert np.array_equal(raise_small(pixels_and_an_angle), pixels_and_an_angle)
-    # Beside pixels, a gripper in metres is raised to 0.5 only.
-    assert raise_small(np.array([140.0, 120.0, 150.0, 130.0, 0.03]))[-1] == 0.5
+    # Beside pixels, a gripper in metres is raised to 0.05 only.
+    assert raise_small(np.array([140.0, 120.0, 150.0, 130.0, 0.03]))[-1] == 0.05
 
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=30))
@@ -113,7 +117,7 @@ def test_robust_scales_change_half_of_the_dimensions_at_most(values: list[float]
     std = np.array(values)
     scales = raise_small(std)
     assert (scales > std).sum() <= len(std) / 2
-    assert np.array_equal(scales[std >= 0.5], std[std >= 0.5])
+    assert np.array_equal(scales[std >= 0.05], std[std >= 0.05])
     assert np.all(scales >= std)
     assert np.all(np.diff(scales[np.argsort(std)]) >= 0)  # a larger standard deviation has no smaller scale
 
@@ -134,3 +138,12 @@ def test_a_policy_keeps_its_robust_scales(tmp_path: Path) -> None:
     loaded = Policy.load(tmp_path / "policy")
     assert loaded.normaliser.obs_std.equal(Normaliser.robust(demos).obs_std)
     assert np.allclose(loaded(rows), policy(rows), atol=1e-5)
+
+
+def test_a_monitor_sees_how_far_an_observation_is_where_the_policy_clips_it() -> None:
+    demos = Demonstrations.from_arrays(spread(1.0, 2.0), [[0.0], [1.0]], episode_ends=[2])
+    far = [5.0 + 6.0, 5.0]  # six standard deviations of the first number
+    for normaliser, expected in ((Normaliser.robust(demos), 6.0), (Normaliser.identity(demos), 11.0)):
+        ((seen, _),) = Context(BC(), normaliser).batches(far, [0.0])
+        assert seen[0, 0] == pytest.approx(expected, rel=1e-5)
+    assert Normaliser.robust(demos).normalise_obs(torch.tensor(far))[0] == 3.0

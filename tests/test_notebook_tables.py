@@ -176,7 +176,7 @@ def test_monitors_and_their_scores(policy: Policy) -> None:
 
 
 def test_normalisers_and_records(policy: Policy) -> None:
-    assert repr(policy.normaliser) == "Normaliser(obs 3, act 2, clipped to ±10 standard deviations)"
+    assert repr(policy.normaliser) == "Normaliser(obs 3, act 2, clipped to ±3 standard deviations)"
     record = Record("evaluation", {"type": "bc"}, [], {}, {"task": "maze", "outcomes": [0] * 9999}, "cpu", 1.0)
     assert repr(record) == f"Record(evaluation, bc, maze, cpu, {record.when})"
 

@@ -264,10 +264,10 @@ def bind_cost(guide: Guide[Any], name: str, parts: Parts) -> Callable[[Obs, Act,
 class Method(Model[W]):
     """A model that acts."""
 
-    normalisation: Normalisation = "z-score"
-    """How observations and actions are normalised for all models, the guide included: z-scores of the demonstrations;
-    "robust", z-scores with larger scales of observations that hardly vary (`data/robust.py`); or not at all, as the
-    released code does for AntReach."""
+    normalisation: Normalisation = "robust"
+    """How observations and actions are normalised for all models, the guide included: z-scores of the demonstrations,
+    with observations clipped to ±10; "robust", with larger scales of observations that hardly vary and a clip of ±3
+    (`data/robust.py`); or not at all, as the released code does for AntReach."""
     horizon: int = added(1)
     """Actions that a call returns: a chunk. In training, chunks end with their episode."""
     execute: int = added(1, acting=True)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from diffclone.data.layout import Layout
 from diffclone.data.moments import Moments
+from diffclone.data.robust import LIMIT as ROBUST_LIMIT
 from diffclone.data.robust import raise_small
 from diffclone.data.streamed import AnyDemonstrations, Streamed
 from diffclone.deploy.memory import Chunks
@@ -74,13 +75,14 @@ class Normaliser:
 
     @classmethod
     def robust(cls, demos: AnyDemonstrations) -> "Normaliser":
-        """Return the statistics of demonstrations, with raised scales of observations that hardly vary."""
+        """Return the statistics with raised scales of observations that hardly vary, and a lower limit of all."""
         normaliser = cls.from_demonstrations(demos)
         if demos.obs.dtype == np.uint8 and demos.layout is None:  # all pixels have the same scale
             return normaliser
         pixels = 0 if demos.layout is None else demos.layout.pixels
         scales = torch.tensor(raise_small(normaliser.obs_std[pixels:].double().numpy())).float()
-        return replace(normaliser, obs_std=torch.cat([normaliser.obs_std[:pixels], scales]))
+        limit = torch.tensor(ROBUST_LIMIT)
+        return replace(normaliser, obs_std=torch.cat([normaliser.obs_std[:pixels], scales]), obs_limit=limit)
 
     @classmethod
     def identity(cls, demos: AnyDemonstrations) -> "Normaliser":

@@ -167,7 +167,17 @@ def best_and_demo_presets() -> Entries:
     yield "maze/dbc/demo", Preset(dbc, source)
 
 
-PRESETS: Registry[Preset] = Registry("preset", dict((*appendix_presets(), *brief_presets(), *best_and_demo_presets())))
+def with_z_scores(preset: Preset) -> Preset:
+    """Return the preset with the released code's z-scores instead of the default of a method, which is later."""
+    if preset.method.normalisation != Method.normalisation:
+        return preset
+    return replace(preset, method=replace(preset.method, normalisation="z-score"))
+
+
+PRESETS: Registry[Preset] = Registry(
+    "preset",
+    {name: with_z_scores(preset) for name, preset in (*appendix_presets(), *brief_presets(), *best_and_demo_presets())},
+)
 
 
 def preset(task: str | None, method: str, name: str | None) -> Method[Any]:

@@ -68,6 +68,7 @@ def draw_pairs(
     guide: DiffusionGuide, demos: Demonstrations, count: int, seed: int, device: torch.device, cache: GuideCache | None
 ) -> Generator[Progress, None, tuple[Floats, Floats]]:
     """Train the guide, then yield progress and return raw observations and actions."""
+    # Not the default of methods, which clips at ±3: pairs further out would be drawn at the limit.
     normaliser, session = prepare_session(demos, "z-score", device, torch.float32)
     dims = session.dims
     weights = yield from train_part("guide", guide, (seed,), replace(session, cache=cache), {})

@@ -18,8 +18,6 @@ from diffclone.data.inspection.findings import (
 )
 from diffclone.data.robust import find_floor
 
-HARDLY = 10
-"""A dimension hardly varies if its standard deviation is this many times below the floor of robust scales."""
 SAME = 1 - 1e-6
 """Correlation above which two dimensions are the same."""
 ODD_RATIO, WRONG_RATIO = 1e4, 1e6
@@ -45,13 +43,13 @@ def find_hardly_varying_observations(demos: Demonstrations) -> list[Finding]:
         return []
     std = np.where(is_varying(demos.obs), demos.obs[sample_rows(demos.num_steps)].std(0, dtype=np.float64), 0.0)
     floor = find_floor(std)
-    small = (std > 0) & (std < floor / HARDLY)
+    small = (std > 0) & (std < floor)
     if not small.any():
         return []
     verb = "varies" if small.sum() == 1 else "vary"
-    what = f"{format_count(small.sum(), 'dimension')} that hardly {verb}: standard deviation below {floor / HARDLY:.2g}"
+    what = f"{format_count(small.sum(), 'dimension')} that hardly {verb}: standard deviation below {floor:.2g}"
     advice = (
-        f"z-scores turn a small deviation there into a large number; --normalisation robust divides by {floor:.2g} "
+        f"z-scores turn a small deviation there into a large number; the default, robust, divides by {floor:.2g} "
         "instead. Leave them out if they carry no information, or scale them up if they do."
     )
     return [Finding("note", what, advice, "obs", list_indices(small))]

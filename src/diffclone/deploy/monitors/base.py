@@ -44,11 +44,16 @@ class Context:
 
     method: Model[Any]
     normaliser: Normaliser
-    """That of windows and chunks, if the policy has them."""
+    """That of windows and chunks, if the policy has them. Observations are clipped no closer than to `LIMIT`, also if
+    the policy clips them closer: a monitor must see how far they are from the demonstrations."""
     parts: Mapping[str, nn.Module] = field(default_factory=dict[str, nn.Module])
     """Weights of the parts of the method for one member: its guide, and the encoder of images. May be empty."""
     net: nn.Module | None = None
     """Weights of all members of the policy."""
+
+    def __post_init__(self) -> None:
+        limit = self.normaliser.obs_limit.clamp(min=LIMIT)
+        object.__setattr__(self, "normaliser", replace(self.normaliser, obs_limit=limit))
 
     @property
     def dims(self) -> Dims:
