@@ -241,15 +241,15 @@ BLOCKS = {
 """For docs/make.py."""
 
 
-def add_records(path: Path) -> None:
-    """Add the study's Records of a file, those that were made before excepted."""
-    known = read_lines(RECORDS) if RECORDS.exists() else []
+def add_records(target: Path, path: Path) -> None:
+    """Add a study's Records of a file to those of `target`, those that it has already excepted."""
+    known = read_lines(target) if target.exists() else []
     lines = [line for line in read_lines(path) if "study" in line["results"] and not line["quick"]]
     text = "".join(json.dumps(line) + "\n" for line in [*known, *(line for line in lines if line not in known)])
-    write_atomically(RECORDS, gzip.compress(text.encode(), mtime=0))
+    write_atomically(target, gzip.compress(text.encode(), mtime=0))
 
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        add_records(Path(name))
+        add_records(RECORDS, Path(name))
     write_figures()

@@ -10,6 +10,7 @@ import torch
 
 from conftest import Command, assert_error
 from diffclone.data import Demonstrations
+from diffclone.errors import InvalidSettings
 from diffclone.experiments.execute import Workspace
 from diffclone.experiments.executors.interface import Callbacks
 from diffclone.experiments.study import run as study_run
@@ -250,6 +251,40 @@ def test_fresh_stages_follow_the_choice() -> None:
     incomplete = plan_study(options, [r for r in records if r.results["snapshot"] != 500])
     assert {stage.study for stage in incomplete if "untuned" not in stage.name} == {"tuning", "controls"}
     assert all(list(stage.episodes) == [500] for stage in incomplete if stage.study == "tuning")
+
+
+SMALL = StudyOptions(("tuning",), ("fetch-pick-27",), tuple(TUNED_METHODS), small=True)
+
+
+def test_methods_of_a_small_study_have_equally_many_tries() -> None:
+    assert {SMALL.find_method(key).tries for key in TUNED_METHODS} == {8}
+    for stage in plan_study(SMALL, []):
+        assert (stage.seeds, set(stage.episodes.values()), stage.members) == ((0, 1), {12}, 4)
+
+
+def test_a_small_study_trains_its_choice_to_the_chosen_length() -> None:
+    options = replace(SMALL, methods=("bc",))
+    (stage,) = plan_study(options, [])
+    grid = [{"seed": seed, "state_noise": noise} for noise in (0.0, 0.1) for seed in (0, 1)]
+    own: dict[str, Any] = {"setting": "fetch-pick-27", "task": "fetch-pick", "small": True}
+    success = {update: ["1" * 12 if update == 1000 else "0" * 12] * 4 for update in stage.snapshots}
+    records = [study_record(update, success[update], grid, **own) for update in stage.snapshots]
+    (fresh,) = plan_study(options, records)
+    assert (fresh.study, fresh.seeds, fresh.chosen) == ("fresh", FRESH_SEEDS[:8], 1000)
+    assert (fresh.snapshots, fresh.episodes, fresh.method.training.updates) == ((1000,), {1000: 100}, 1000)
+
+
+def test_small_and_full_studies_are_never_joined() -> None:
+    small = study_record(500, ["0" * 12] * 4, GRID, small=True)
+    with pytest.raises(InvalidSettings, match="Records of a small study; give another --out for a full one"):
+        plan_study(StudyOptions(("tuning",), ("maze-25",), ("bc",)), [small])
+    with pytest.raises(InvalidSettings, match="Records of a full study; give another --out for a small one"):
+        plan_study(SMALL, [study_record(500, ["0" * 24] * 4, GRID)])
+
+
+@pytest.mark.parametrize("names", [["controls"], ["tuning", "controls"], ["main-table"], ["claims"]])
+def test_small_is_for_tuning_alone(diffclone: Command, names: list[str], tmp_path: Path) -> None:
+    assert_error(diffclone("reproduce", *names, "--small", "--out", tmp_path / "no"), "--small is for tuning alone")
 
 
 def test_a_record_counts_only_with_all_seeds_and_episodes() -> None:

@@ -19,7 +19,7 @@ GROUPS = {
     "action-keys action-key action-kind action-bounds episode-key filter-key skip-trained where member snapshot "
     "pretrained records source run training weights disturbance max-steps min-return only-successes stop-at-success",
     "method": "method preset guide vary plain acting policy protocol alpha over score threshold window beside",
-    "schedule": "budget seeds seed snapshots episodes quick only plan steps keep",
+    "schedule": "budget seeds seed snapshots episodes quick small only plan steps keep",
     "machine": "device precision memory cache workers on needs shard checkpoint-seconds host port token allow-host "
     "allow-origin",
     "output": "out json tensorboard wandb page to again videos every width",

@@ -57,6 +57,8 @@ class Reproduce:
     """Episodes per member; by default 100, or 30 for cheetah and walker."""
     quick: bool = False
     """Two seeds, two episodes and very little training, to check that everything works. Never compared."""
+    small: bool = False
+    """A study of tuning for a machine without a GPU: 8 tries per method, networks of width 256, 8 fresh seeds."""
     source: SettingsSource = "ours"
     """Settings to use: ours (best if a task has it, else brief), the paper's, or the released code's."""
     data: tuple[str, ...] = ()
@@ -145,11 +147,15 @@ class Reproduce:
 
     def list_studies(self) -> StudyOptions | None:
         """Return the studies to run."""
-        if CLAIMS in self.names:
+        if CLAIMS in self.names and not self.small:
             return claims_study(self.only, self.seeds, parse_files(self.data), quick=self.quick)
         studies = select_studies(self.names)
         files = parse_files(self.data)
-        return study_options(studies, self.only, self.seeds, files, quick=self.quick) if studies else None
+        if self.small and self.names != ("tuning",):
+            raise InvalidSettings(f"--small is for tuning alone; it was given with {', '.join(self.names)}.")
+        if not studies:
+            return None
+        return study_options(studies, self.only, self.seeds, files, quick=self.quick, small=self.small)
 
     def run_missing(
         self, experiments: list[Experiment], options: RunOptions, workspace: Workspace, shard: Shard

@@ -34,7 +34,13 @@ def select_studies(names: Sequence[str]) -> tuple[Study, ...]:
 
 
 def study_options(
-    studies: tuple[Study, ...], only: str, seeds: int | None, files: Mapping[str, str], *, quick: bool
+    studies: tuple[Study, ...],
+    only: str,
+    seeds: int | None,
+    files: Mapping[str, str],
+    *,
+    quick: bool,
+    small: bool = False,
 ) -> StudyOptions:
     """Return the options of the flags; `only` has settings and methods."""
     words = [word for word in only.split(",") if word]
@@ -44,7 +50,7 @@ def study_options(
             raise InvalidSettings(f"--only takes settings and methods; {word!r} is neither. Known: {known}.")
     settings = tuple(word for word in words if word in TASK_SETTINGS) or SETTINGS
     methods = tuple(word for word in words if word in TUNED_METHODS) or DEFAULT_METHODS
-    return StudyOptions(studies, settings, methods, seeds, quick, files)
+    return StudyOptions(studies, settings, methods, seeds, quick, files, small)
 
 
 def run_studies(

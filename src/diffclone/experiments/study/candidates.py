@@ -47,6 +47,8 @@ class TunedMethod:
     """Values that members of one stack differ in."""
     apart: Mapping[str, tuple[Any, ...]] = field(default_factory=dict[str, tuple[Any, ...]])
     """Values that need a stack of their own."""
+    lengths: tuple[int, ...] = SNAPSHOTS
+    """Numbers of updates to try."""
     longer: int = 1
     """Factor of the numbers of updates: a diffusion policy learns more slowly."""
     acts_fast: bool = True
@@ -55,7 +57,7 @@ class TunedMethod:
     @property
     def snapshots(self) -> tuple[int, ...]:
         """The updates at which policies are tried."""
-        return tuple(self.longer * update for update in SNAPSHOTS)
+        return tuple(self.longer * update for update in self.lengths)
 
     @property
     def stacks(self) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from typing import Any, Literal, final
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings
 from diffclone.experiments.presets import PRESETS, QUICK_UPDATES, shorten_training
+from diffclone.experiments.study import small
 from diffclone.experiments.study.candidates import (
     CONTROLS,
     DEFAULT_METHODS,
@@ -86,6 +87,12 @@ class StudyOptions:
     """Two seeds, two configurations, two episodes and very little training, to check that everything works."""
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     """Files of demonstrations by task, instead of the bundled ones."""
+    small: bool = False
+    """Few tries and small networks, for a machine without a GPU."""
+
+    def find_method(self, key: str) -> TunedMethod:
+        """Return a method with the values that it tries."""
+        return small.shrink(key) if self.small else TUNED_METHODS[key]
 
 
 @final
@@ -111,6 +118,7 @@ class Stage:
     """The snapshot that tuning chose."""
     acts_fast: bool = True
     quick: bool = False
+    small: bool = False
     disturbance: float = 0.0
     """Noise on the actions that the expert executes: its demonstrations are then collected again."""
 
@@ -157,7 +165,12 @@ def plan_study(options: StudyOptions, records: Iterable[Record]) -> list[Stage]:
         TUNED_METHODS[name]
     if options.seeds is not None and not 1 <= options.seeds <= len(FRESH_SEEDS):
         raise InvalidSettings(f"a study has 1 to {len(FRESH_SEEDS)} fresh seeds; {options.seeds} were requested.")
+    if options.small and options.studies != ("tuning",):
+        raise InvalidSettings(f"a small study is one of tuning; {', '.join(options.studies)} was requested.")
     records = [record for record in records if record.quick == options.quick and "study" in record.results]
+    if any(record.results.get("small", False) != options.small for record in records):
+        there, here = ("full", "small") if options.small else ("small", "full")
+        raise InvalidSettings(f"the folder has Records of a {there} study; give another --out for a {here} one.")
     stages: list[Stage] = []
     for methods in ROUNDS:
         chosen = [key for key in methods if key in options.methods]
@@ -174,9 +187,9 @@ def plan_setting(
     studies = options.studies
     methods = [key for key in methods if f"{setting.task}/{TUNED_METHODS[key].preset}/brief" in PRESETS]
     if "tuning" in studies:
-        stages += [stage for key in methods for stage in tuning_stages(setting, TUNED_METHODS[key], options)]
+        stages += [stage for key in methods for stage in tuning_stages(setting, options.find_method(key), options)]
     for key in methods:
-        fresh = fresh_stage(setting, TUNED_METHODS[key], options, records)
+        fresh = fresh_stage(setting, options.find_method(key), options, records)
         stages += [fresh] if fresh and "tuning" in studies else []
     if "training-length" in studies:
         untuned = [UNTUNED[key] for key in methods if key in UNTUNED]
@@ -236,6 +249,13 @@ def make_stage(
         episodes = dict.fromkeys(snapshots, LONG_CURVE_EPISODES if long else CURVE_EPISODES)
         if chosen is not None and study == "fresh":
             episodes[chosen] = LONG_EVALUATION_EPISODES if long else setting.evaluation_episodes
+    if options.small and tuning:
+        seeds = seeds[: small.TUNING_SEEDS]
+        count = small.LONG_VALIDATION_EPISODES if long else small.VALIDATION_EPISODES
+        episodes = dict.fromkeys(snapshots, count)
+    elif options.small and chosen is not None:
+        seeds, snapshots, episodes = seeds[: small.FRESH_SEEDS], (chosen,), {chosen: episodes[chosen]}
+        settings = build_method(setting.task, method.preset, snapshots, {**method.fields, **fields})
     if options.quick:
         seeds, episodes = seeds[:2], dict.fromkeys(snapshots, 2)
         settings = build_quick(settings, fields)
@@ -254,6 +274,7 @@ def make_stage(
         chosen=chosen,
         acts_fast=method.acts_fast,
         quick=options.quick,
+        small=options.small,
     )
 
 

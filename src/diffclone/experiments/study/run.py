@@ -216,6 +216,7 @@ def make_record(job: SnapshotJob, scores: Scores) -> Record:
         "chosen": stage.chosen,
         "fields": dict(stage.fields),
         "diverged": list(job.policy.diverged),
+        **({"small": True} if stage.small else {}),
         **job.extra,
     }
     return short_record(job.policy, scores, extra, quick=stage.quick)
