@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from diffclone.experiments.study.results import describe_configuration, difference, estimate
+from diffclone.experiments.study.results import chosen_estimate, describe_configuration, difference, estimate
 from diffclone.records import Record
+from diffclone.reports.numbers import unit_label
 from diffclone.training.search_plan import GRIDS, Grid
+from docs import study_tables
 
 RECORDS = Path(__file__).parent / "records" / "selection.jsonl"
 DEVELOPMENT = ("maze-25", "fetch-pick-27", "fetch-pick-68", "fetch-pick-10", "cheetah-1")
@@ -79,6 +81,31 @@ def final_table() -> str:
             cells.append(f"{d.mean:+.1f} ({d.interval[0]:+.1f} … {d.interval[1]:+.1f})".replace("-", "−"))
         seeds, starts = found["train"].outcomes.shape
         lines.append(f"| {name} | {' | '.join(cells)} | {seeds} × {starts} |")
+    return "\n".join(lines)
+
+
+TUNED = ("BC", "DBC (paper)", "DBC (ours)")
+"""Methods of the study of tuning beside `train`."""
+
+
+def fair_table() -> str:
+    """Return, for each setting of the study of tuning, what `train` gives beside `fit(BC())` and the tuned methods."""
+    records = Record.read_all(FINAL)
+    plain = {str(r.results["setting"]): estimate(r) for r in records if r.results["study"] == "plain"}
+    heads = ["setting", "`train` chose", "`train`", "`fit(BC())`", *(f"{name}, tuned" for name in TUNED)]
+    heads += ["`train` − `fit(BC())`", "`train` − BC, tuned"]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for record in (r for r in records if r.results["study"] == "train"):
+        name, chosen, own = str(record.results["setting"]), record.results["chosen"], estimate(record)
+        unit = study_tables.unit_of(name)
+        label = {"bc": "BC", "dbc": "DBC"}[chosen["method"]]
+        tuned = [chosen_estimate(study_tables.read_records(), name, title) for title in TUNED]
+        others = [plain.get(name), *tuned]
+        cells = [f"{name} ({unit_label(unit)})"]
+        cells.append(f"{label}, {describe_configuration(chosen['fields'])}, {chosen['updates']:,} updates")
+        cells += [study_tables.NOT_RUN if e is None else study_tables.describe(e, unit) for e in (own, *others)]
+        cells += ["–" if e is None else study_tables.signed(difference(own, e), unit) for e in others[:2]]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -164,4 +191,5 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "selection-regret": lambda: regret_table("regret"),
     "selection-regret-split": lambda: regret_table("regret_split"),
     "selection-final": final_table,
+    "selection-fair": fair_table,
 }

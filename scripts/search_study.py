@@ -9,6 +9,10 @@ For each setting, in this order; what FILE has already is not done again:
 2. "final": trained on all demonstrations with fresh seeds, and run from evaluation starts: what `train` chooses with
    its two seeds, and what tuning in the environment chooses for BC and for DBC.
 
+`--stage train` is for settings of the study of tuning, whose Records have the tuned methods: it does what `train` does,
+with the fresh seeds of that study, and runs the policies from the same evaluation starts. `--stage plain` does the same
+with `fit(BC())`, which does not search.
+
 A member is the same alone and in a stack, so the first two seeds are the search that `train` makes.
 """
 
@@ -22,9 +26,13 @@ from typing import Any
 
 from diffclone.data import Demonstrations
 from diffclone.evaluation import Scores, evaluate
+from diffclone.experiments.study.plan import FRESH_SEEDS as STUDY_SEEDS
+from diffclone.experiments.study.plan import LONG_EVALUATION_EPISODES as LONG_STUDY_EPISODES
+from diffclone.experiments.study.plan import LONG_SEEDS
 from diffclone.experiments.study.run import short_record
 from diffclone.experiments.task_settings import TASK_SETTINGS, TaskSetting
-from diffclone.fit import FitOptions
+from diffclone.fit import FitOptions, fit
+from diffclone.methods import BC
 from diffclone.model import Method
 from diffclone.policy import Policy
 from diffclone.records import Record
@@ -33,12 +41,14 @@ from diffclone.tasks.batch import Starts
 from diffclone.training.choice import Candidate, choose, list_candidates
 from diffclone.training.holdout import divide
 from diffclone.training.runs import train_run
+from diffclone.training.search import SearchOptions, search_in_folder
 from diffclone.training.search_plan import FALLBACK_UPDATES, GRIDS, Grid, chosen_method, stacks
 from diffclone.training.selection import SelectionContext, selection_metrics
 
 GRID = 4
 """Place in `GRIDS` of the grid that fits into the default budget on two cores; 3 is the next smaller one."""
 SEEDS, FRESH_SEEDS = 8, tuple(range(100, 108))
+PLAIN_SEEDS = 8
 SEEN = 2
 """Seeds of `train`'s search."""
 VALIDATION_EPISODES, EVALUATION_EPISODES = 12, 50
@@ -178,23 +188,54 @@ def train_final(folder: Path, grid: Grid, demos: Demonstrations, candidate: Cand
     return train_run(folder, method, demos, FitOptions(seeds=FRESH_SEEDS, device="cpu")).policy()
 
 
+def train(setting: TaskSetting, grid: Grid, folder: Path, out: Path) -> None:
+    """Search and train as `train` does, with the fresh seeds of the study of tuning, and append a Record."""
+    if find(read(out), study="train", setting=setting.name):
+        return
+    long = TASKS[setting.task].metric == "return"
+    seeds = STUDY_SEEDS[:LONG_SEEDS] if long else STUDY_SEEDS
+    options = SearchOptions(seeds=seeds, device="cpu", grid=replace(grid, seeds=SEEN))
+    found = search_in_folder(folder / "train", setting.load_demonstrations(), options)
+    scores = play(found.policy, setting, "evaluation", LONG_STUDY_EPISODES if long else setting.evaluation_episodes)
+    candidate = found.choice
+    assert candidate is not None, f"{setting.name} has too few demonstrations to choose from"
+    chosen = {"method": candidate.method, "fields": dict(candidate.fields), "updates": candidate.updates}
+    about = {"study": "train", "setting": setting.name, "method": "train", "chosen": chosen}
+    results = {**about, "snapshot": candidate.updates, "search_seconds": round(found.seconds, 1)}
+    short_record(found.policy, scores, results).append_to(out)
+
+
+def plain(setting: TaskSetting, grid: Grid, folder: Path, out: Path) -> None:
+    """Train `fit(BC())` with fresh seeds of the study of tuning, and append a Record."""
+    if find(read(out), study="plain", setting=setting.name):
+        return
+    long = TASKS[setting.task].metric == "return"
+    policy = fit(BC(), setting.load_demonstrations(), seeds=STUDY_SEEDS[:PLAIN_SEEDS], device="cpu", progress=False)
+    scores = play(policy, setting, "evaluation", LONG_STUDY_EPISODES if long else setting.evaluation_episodes)
+    updates = policy.method.training.updates
+    results = {"study": "plain", "setting": setting.name, "method": "BC, plain", "snapshot": updates}
+    short_record(policy, scores, results).append_to(out)
+
+
+STAGES = {"search": (search,), "final": (final,), "both": (search, final), "train": (train,), "plain": (plain,)}
+
+
 def main() -> None:
     """Run the settings one after the other."""
     parser = argparse.ArgumentParser(prog="search_study", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("settings", nargs="+", help="names of task settings")
     parser.add_argument("--out", type=Path, required=True, help="file to append Records to")
     parser.add_argument("--folder", type=Path, required=True, help="folder of the trainings, which resume there")
-    parser.add_argument("--stage", choices=("search", "final", "both"), default="both")
+    parser.add_argument("--stage", choices=tuple(STAGES), default="both")
     parser.add_argument("--grid", type=int, default=GRID, help="which grid of `train`, from 0, the smallest")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds of each configuration")
     given = parser.parse_args()
     for name in given.settings:
         setting, grid = TASK_SETTINGS[name], replace(GRIDS[given.grid], seeds=given.seeds)
         folder = given.folder / name.replace("/", "-")
-        for stage, run in (("search", search), ("final", final)):
-            if given.stage in (stage, "both"):
-                run(setting, grid, folder, given.out)
-                print(f"{name}: {stage} done", flush=True)
+        for stage in STAGES[given.stage]:
+            stage(setting, grid, folder, given.out)
+            print(f"{name}: {stage.__name__} done", flush=True)
 
 
 if __name__ == "__main__":
