@@ -53,10 +53,12 @@ def time_search(demos: Demonstrations, budget: float, device: str) -> dict[str, 
         state = read_json(folder / SEARCH_FILE)
     seconds, grid, choice = time.monotonic() - begun, read_grid(state["grid"]), found.choice
     assert choice is not None
-    longest = max(candidate.updates for candidate in found.candidates)
-    guided = sum(candidate.method == "dbc" for candidate in found.candidates) > 0
-    tried = longest * (grid.bc_members + (grid.dbc_members if guided else 0)) + (grid.guide_updates if guided else 0)
-    final = choice.updates + (grid.guide_updates if choice.method == "dbc" else 0)
+    longest: dict[str, int] = {}
+    for candidate in found.candidates:
+        longest[candidate.method] = max(longest.get(candidate.method, 0), candidate.updates)
+    tried = sum(updates * grid.members(method) for method, updates in longest.items())
+    guides = ("dbc" in longest) + (choice.method == "dbc")
+    final = choice.updates + guides * grid.guide_updates
     return {
         "seconds": round(seconds, 1),
         "budget": budget,

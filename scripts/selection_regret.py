@@ -3,8 +3,8 @@
 python -m scripts.selection_regret STUDY/records.jsonl …                  print the regret of every rule
 python -m scripts.selection_regret STUDY/records.jsonl … --out FILE       also write one Record per setting for the docs
 
-The Records are evaluations of the tuning study or of `scripts.search_study`: snapshots with `selection` metrics and
-outcomes on validation starts.
+The Records are evaluations of the tuning study, snapshots with `selection` metrics of their own seeds, or of
+`scripts.search_study`, snapshots with the `metrics` that `train` saw. Both have outcomes on validation starts.
 
     score(c)  = mean over seeds and validation starts of candidate c: a configuration at one snapshot
     oracle    = the highest score
@@ -29,12 +29,9 @@ import numpy.typing as npt
 from diffclone.records import Record
 from diffclone.tasks import TASKS
 from diffclone.training.choice import Candidate, choose, list_candidates, rule_metric
-from diffclone.training.search_plan import GRIDS, WEIGHT_DECAY, Grid
 from diffclone.training.selection import NAMES
 
 BASELINE = "BC"
-AWAY = {"DBC (paper)": 0.0, "DBC (ours)": 1.0}
-"""κ of the study's methods."""
 EXTERNAL_EXPERTS = Path(__file__).parents[1] / "docs/records/external.jsonl.gz"
 STUDIES = ("tuning", "search")
 """Studies whose Records have candidates with metrics."""
@@ -57,14 +54,15 @@ class Setting:
         return sorted(set.intersection(*({int(m["seed"]) for m in r.members} for r in self.records)))
 
     def candidates(self, seeds: Sequence[int] | None = None) -> list[Candidate]:
-        """Return the candidates, with metrics over some seeds."""
-        return [
-            candidate
-            for r in self.records
-            for candidate in list_candidates(
-                r.results["method"], r.results["snapshot"], r.members, r.results["selection"], seeds
-            )
-        ]
+        """Return the candidates, with metrics over some seeds, or with those that `train` saw."""
+        found: list[Candidate] = []
+        for r in self.records:
+            own: Any = r.results
+            if "metrics" in own:
+                found.append(Candidate.from_dict({**own, "updates": own["snapshot"]}))
+            else:
+                found += list_candidates(own["method"], own["snapshot"], r.members, own["selection"], seeds)
+        return found
 
     def outcomes(self) -> list[npt.NDArray[np.float64]]:
         """Return (seeds, starts) of each candidate, as fractions of the expert's score."""
@@ -100,7 +98,7 @@ def read_settings(records: Iterable[Record], methods: Sequence[str] | None = Non
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         results = record.results
-        wanted = results.get("study") in STUDIES and results.get("selection")
+        wanted = results.get("study") in STUDIES and (results.get("selection") or results.get("metrics"))
         if wanted and (methods is None or results["method"] in methods):
             groups.setdefault((results["study"], results["setting"]), []).append(record)
     return [Setting(name, expert_score(found[0].results["task"]), found) for (_, name), found in groups.items()]
@@ -116,6 +114,16 @@ def last(candidates: Sequence[Candidate]) -> int:
     longest = max(c.updates for c in candidates)
     kept = [k for k, c in enumerate(candidates) if c.updates == longest]
     return kept[choose([candidates[k] for k in kept], ("error_squared",))]
+
+
+def last_of(method: str) -> Rule:
+    """Return the rule that takes the longest training of a method; that of all methods if there is none of it."""
+
+    def rule(candidates: Sequence[Candidate]) -> int:
+        kept = [k for k, c in enumerate(candidates) if c.method == method]
+        return kept[last([candidates[k] for k in kept])] if kept else last(candidates)
+
+    return rule
 
 
 def regrets(setting: Setting, rules: Mapping[str, Rule], seeds: int, *, split: bool) -> dict[str, float]:
@@ -136,39 +144,6 @@ def regrets(setting: Setting, rules: Mapping[str, Rule], seeds: int, *, split: b
         own = np.flatnonzero(methods == method)
         found[f"tuned {method}"] = [100 * float(b[a.argmax()] - b[own][a[own].argmax()]) for a, b in halves]
     return {name: float(np.mean(values)) for name, values in found.items()}
-
-
-def grid_regrets(setting: Setting, seeds: int) -> list[float | None]:
-    """Return the rule's regret with the candidates of each grid of `train`, against an oracle that sees all candidates.
-
-    As with `--split`. None for a grid of which the study has no candidates of some method or length.
-    """
-    everything, halves, known = setting.candidates(), half_scores(setting.outcomes()), setting.seeds()
-    found: list[float | None] = []
-    for grid in GRIDS:
-        own = [k for k, candidate in enumerate(everything) if in_grid(candidate, grid)]
-        lengths = {everything[k].updates for k in own}
-        guided = {everything[k].fields["coefficient"] for k in own if everything[k].method != BASELINE}
-        if lengths != set(grid.snapshots) or guided != set(grid.coefficient):
-            found.append(None)
-            continue
-        values: list[float] = []
-        for k in range(len(known)):
-            candidates = setting.candidates([known[(k + j) % len(known)] for j in range(min(seeds, len(known)))])
-            choice = own[choose([candidates[place] for place in own])]
-            values += [100 * float(b[a.argmax()] - b[choice]) for a, b in halves]
-        found.append(float(np.mean(values)))
-    return found
-
-
-def in_grid(candidate: Candidate, grid: Grid) -> bool:
-    """Return whether a search with the grid tries the candidate."""
-    fields = candidate.fields
-    if candidate.updates not in grid.snapshots or fields["training.lr"] not in grid.lr:
-        return False
-    if candidate.method == BASELINE:
-        return fields["state_noise"] in grid.state_noise and fields["training.weight_decay"] == WEIGHT_DECAY
-    return AWAY[candidate.method] in grid.away and fields["coefficient"] in grid.coefficient
 
 
 def half_scores(
@@ -222,7 +197,6 @@ def make_record(setting: Setting, rules: Mapping[str, Rule], seeds: int, records
         "refit": refit(setting, records),
         "regret": regrets(setting, rules, seeds, split=False),
         "regret_split": regrets(setting, rules, seeds, split=True),
-        "grids": grid_regrets(setting, seeds) if first.results["study"] == "tuning" else [],
     }
     return Record("selection", {}, [], first.data, results, first.device, sum(r.seconds for r in setting.records))
 
@@ -243,13 +217,14 @@ def main() -> None:
     settings = [s for s in read_settings(records, given.methods) if not given.settings or s.name in given.settings]
     names = [name for name in NAMES if not name.startswith("model")]
     rules: dict[str, Rule] = {"the rule": choose, "last": last, **{name: lowest(name) for name in names}}
+    rules |= {f"last {method}": last_of(method) for method in ("bc", "flow-matching")}
     if given.pairs:
         rules |= {f"{a} + {b}": lowest(a, b) for a, b in itertools.combinations(names, 2)}
     if given.out is not None:
         for setting in settings:
             make_record(setting, rules, given.seeds, records).append_to(given.out)
     table = {s.name: regrets(s, rules, given.seeds, split=given.split) for s in settings}
-    # DBC (ours) is not tried on every setting.
+    # The two studies have different methods.
     means = {
         name: float(np.mean([found[name] for found in table.values()]))
         for name in next(iter(table.values()))

@@ -11,7 +11,7 @@ import diffclone
 from conftest import Command
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidFile, InvalidSettings
-from diffclone.methods import BC, DBC
+from diffclone.methods import BC, DBC, FlowMatching
 from diffclone.policy import Policy
 from diffclone.training import Progress, search, search_plan
 from diffclone.training.choice import Candidate, choose, describe_choice, list_candidates, rule_metric, scores
@@ -20,10 +20,14 @@ from diffclone.training.search_pace import CLOSING, Deadline, OutOfTime, Pace, a
 from diffclone.training.search_plan import GRIDS, Grid, Rates, choose_grid, chosen_method, describe_grid
 from test_selection import line_demonstrations
 
-TINY = Grid(2, (32, 64), (1e-3,), (0.0, 0.1), (1.0,), (0.0, 1.0), 32)
-
-
-RATES = Rates(bc=1000.0, dbc=400.0, guide=500.0, final_bc=500.0, final_dbc=200.0, final_guide=250.0, score=0.5)
+TINY = Grid(2, (32, 64), (1e-3,), (0.0, 0.1), (1.0,), (0.0, 1.0), 32, (48,))
+RATES = Rates(
+    stack={"bc": 1000.0, "flow-matching": 500.0, "dbc": 400.0},
+    final={"bc": 500.0, "flow-matching": 250.0, "dbc": 200.0},
+    guide=500.0,
+    final_guide=250.0,
+    score=0.5,
+)
 
 
 def candidate(updates: int, **metrics: float) -> Candidate:
@@ -104,7 +108,8 @@ def test_a_larger_budget_gives_a_larger_grid() -> None:
     assert places[-1] == len(GRIDS) - 1
     for budget, grid in zip((60, 240, 3600), grids[1:], strict=False):
         assert sum(RATES.seconds(grid).values()) <= budget
-    assert choose_grid(RATES, 1e6, images=True).dbc_members == 0
+    images = choose_grid(RATES, 1e6, images=True)
+    assert (images.dbc_members, images.flow_members) == (0, 0)
 
 
 def test_the_plan_has_the_time_of_every_stage() -> None:
@@ -122,8 +127,23 @@ def test_the_plan_has_the_time_of_every_stage() -> None:
     )
     assert RATES.final_seconds(grid, "bc", 100) == {"final training: policy": 0.2}
     assert describe_grid(grid, seconds) == (
-        "trying 4 members of BC and 4 of DBC, each at 100, 200 updates; about 15 s: BC 5 s, DBC 8 s; "
+        "trying 4 members of BC and 4 members of DBC at 100, 200 updates; about 15 s: BC 5 s, DBC 8 s; "
         "then the final training, up to 3 s."
+    )
+
+
+def test_flow_matching_has_its_own_lengths() -> None:
+    grid = Grid(2, (100, 200), flow=(500, 1_000))
+    seconds = RATES.seconds(grid)
+    assert seconds == pytest.approx(
+        {
+            "trying BC: policy": 2 * 200 / 1000 + 2 * 2 * 0.5,
+            "trying flow matching: policy": 2 * 1_000 / 500 + 2 * 2 * 0.5,
+            "final training: policy": 1_000 / 250,
+        }
+    )
+    assert describe_grid(grid, seconds).startswith(
+        "trying 2 members of BC at 100, 200 updates, 2 members of flow matching at 500, 1,000 updates; "
     )
 
 
@@ -158,7 +178,8 @@ def test_a_choice_must_be_trained_within_the_time_left() -> None:
 def test_every_grid_has_bc_and_increasing_lengths() -> None:
     for grid in GRIDS:
         assert 0.0 in grid.state_noise
-        assert list(grid.snapshots) == sorted(set(grid.snapshots))
+        for lengths in (grid.snapshots, grid.flow):
+            assert list(lengths) == sorted(set(lengths))
         assert grid.seeds > 1, "disagreement needs two seeds"
 
 
@@ -170,6 +191,9 @@ def test_the_chosen_method_has_the_values_of_the_candidate() -> None:
     dbc = chosen_method(TINY, demos, "dbc", {"training.lr": 1e-3, "coefficient": 3.0, "away": 1.0}, 64)
     assert isinstance(dbc, DBC)
     assert (dbc.coefficient, dbc.away, dbc.guide.training.updates) == (3.0, 1.0, 32)
+    flow = chosen_method(TINY, demos, "flow-matching", {"training.lr": 3e-4}, 48)
+    assert isinstance(flow, FlowMatching)
+    assert (flow.training.lr, flow.training.updates) == (3e-4, 48)
 
 
 def ignore(stage: str, now: Progress) -> None:
@@ -190,13 +214,13 @@ def run(folder: Path, demos: Demonstrations, **more: Any) -> tuple[search.Search
 def test_a_search_chooses_trains_and_says_so(tmp_path: Path) -> None:
     demos = line_demonstrations()
     result, said = run(tmp_path / "run", demos, seeds=(0, 1))
-    assert len(result.candidates) == 2 * (2 + 2)
+    assert len(result.candidates) == 2 * (2 + 2) + 1
     assert result.choice is not None
     assert result.chosen == choose(result.candidates)
     assert len(result.policy) == 2
     assert result.policy.method.training.updates == result.choice.updates
     assert result.policy.data["fingerprint"] == demos.fingerprint, "the final training uses all demonstrations"
-    assert any("trying 4 members of BC and 4 of DBC" in line for line in said)
+    assert any("trying 4 members of BC and 4 members of DBC at 32, 64 updates, 2 members of flow" in x for x in said)
     assert any(line.startswith("chosen: ") for line in said)
     assert not (tmp_path / "run" / "search").exists()
     saved = Policy.load(tmp_path / "run" / "policy")
@@ -206,7 +230,7 @@ def test_a_search_chooses_trains_and_says_so(tmp_path: Path) -> None:
 def test_an_interrupted_search_resumes_to_the_same_policy(tmp_path: Path) -> None:
     demos = line_demonstrations()
     expected, _ = run(tmp_path / "a", demos)
-    for stage in ("trying BC", "trying DBC", "final training"):
+    for stage in ("trying BC", "trying flow matching", "trying DBC", "final training"):
 
         def stop(name: str, now: Progress, stage: str = stage) -> None:
             if name == stage:
@@ -254,7 +278,7 @@ def test_poor_data_still_gives_a_policy(
 
     assert re.search(says, said[0])
     assert (result.choice is not None) == bool(searches)
-    assert isinstance(result.policy.method, BC | DBC)
+    assert isinstance(result.policy.method, BC | DBC | FlowMatching)
     assert np.isfinite(result.policy(demos.obs)).all()
 
 
@@ -276,16 +300,16 @@ def test_train_without_flags_searches(diffclone: Command, tmp_path: Path, monkey
     command = ("train", tmp_path / "mine.npz", "--device", "cpu", "--no-cache", "--out", tmp_path / "run")
     result = diffclone(*command)
     assert result.code == 0, result.err
-    assert "trying 4 members of BC and 4 of DBC, each at 32, 64 updates; about" in result.err
+    assert "trying 4 members of BC and 4 members of DBC at 32, 64 updates, 2 members of flow matching" in result.err
     assert "chosen: " in result.err
-    assert "The best of 8 candidates" in result.out
+    assert "The best of 9 candidates" in result.out
     page = (tmp_path / "run" / "search.html").read_text()
     assert "no environment" in page
     assert "All candidates" in page
     assert len(Policy.load(tmp_path / "run" / "policy")) == 1
     again = diffclone(*command, "--json")
     assert again.code == 0
-    assert json.loads(again.out)["tried"] == 8
+    assert json.loads(again.out)["tried"] == 9
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@ from typing import Any
 import pytest
 
 from diffclone.records import Record
-from diffclone.training.choice import Candidate, choose
-from diffclone.training.search_plan import Grid
-from scripts.selection_regret import in_grid, last, lowest, make_record, read_settings, regrets
+from diffclone.training.choice import choose
+from scripts.selection_regret import last, last_of, lowest, make_record, read_settings, regrets
 
 
 def record(snapshot: int, success: list[str], errors: list[float], **more: Any) -> Record:
@@ -67,24 +66,31 @@ def test_the_record_has_both_kinds_of_regret() -> None:
     assert set(made["regret_split"]) == set(made["regret"])
 
 
-@pytest.mark.parametrize(
-    ("method", "fields", "updates", "tried"),
-    [
-        ("BC", {"state_noise": 0.1, "training.weight_decay": 0.1}, 500, True),
-        ("BC", {"state_noise": 0.1, "training.weight_decay": 0.0}, 500, False),
-        ("BC", {"state_noise": 0.05, "training.weight_decay": 0.1}, 500, False),
-        ("DBC (paper)", {"coefficient": 3.0}, 500, True),
-        ("DBC (paper)", {"coefficient": 1.0}, 500, False),
-        ("DBC (paper)", {"coefficient": 3.0}, 2000, False),
-        ("DBC (ours)", {"coefficient": 3.0}, 500, False),
-    ],
-)
-def test_a_grid_tries_some_candidates_of_the_study(
-    method: str,
-    fields: dict[str, float],
-    updates: int,
-    tried: bool,  # noqa: FBT001
-) -> None:
-    grid = Grid(2, (500, 1_000), state_noise=(0.0, 0.1), coefficient=(0.3, 3.0))
-    assert in_grid(Candidate(method, {"training.lr": 1e-3, **fields}, updates, {}), grid) is tried
-    assert not in_grid(Candidate(method, {"training.lr": 3e-4, **fields}, updates, {}), grid)
+def seen(method: str, snapshot: int, success: list[str], error: float) -> Record:
+    members: list[dict[str, Any]] = [{"seed": seed, "training.lr": 1e-3} for seed in (100, 101)]
+    results = {
+        **RECORDS[0].results,
+        "study": "search",
+        "method": method,
+        "snapshot": snapshot,
+        "outcomes": {"success": success, "returns": []},
+        "fields": {"training.lr": 1e-3},
+        "metrics": {"error_absolute": error, "error_squared": 1.0, "track_5": None},
+    }
+    return Record("evaluation", {}, members, {}, {k: v for k, v in results.items() if k != "selection"}, "cpu", 1.0)
+
+
+def test_metrics_that_train_saw_belong_to_other_seeds_than_the_outcomes() -> None:
+    records = [
+        seen("bc", 10, ["1111", "1100"], 2.0),
+        seen("bc", 20, ["0000", "0000"], 3.0),
+        seen("flow-matching", 30, ["1111", "0000"], 1.0),
+    ]
+    (setting,) = read_settings(records)
+    rules = {"rule": choose, "bc": last_of("bc"), "flow": last_of("flow-matching"), "dbc": last_of("dbc")}
+    found = regrets(setting, rules, 2, split=False)
+    unit = 100 / setting.expert
+    assert found["rule"] == found["flow"] == found["dbc"] == pytest.approx(0.25 * unit)
+    assert found["bc"] == pytest.approx(0.75 * unit)
+    assert found["tuned bc"] == 0
+    assert found["tuned flow-matching"] == pytest.approx(0.25 * unit)

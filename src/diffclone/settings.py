@@ -90,6 +90,11 @@ SYMBOLS = {
 """Short names of fields in tables."""
 
 
+def describe_method(name: str) -> str:
+    """Return the name of a method as text: "BC", "flow matching"."""
+    return name.upper() if len(name) <= 3 else name.replace("-", " ")
+
+
 def describe_values(values: Mapping[str, int | float]) -> str:
     """Return the values of some fields as text: "lr 0.001, λ 3"."""
     return ", ".join(f"{SYMBOLS.get(name, name)} {value:g}" for name, value in values.items())

@@ -16,6 +16,7 @@ from diffclone.policy import Policy
 from diffclone.records import Record
 from diffclone.reports.numbers import percent, percent_interval
 from diffclone.reports.videos import MEDIA_TYPES, Video
+from diffclone.settings import describe_method
 from diffclone.statistics import mean_interval
 from diffclone.tasks import TASKS
 from diffclone.tasks.rendering import render_episode, write_frames
@@ -27,8 +28,8 @@ from diffclone.training.search_plan import Grid
 from diffclone.training.selection import same_settings
 
 SETTING = "fetch-pick-27"
-GRID = Grid(3, (500, 1_000, 2_000, 4_000, 8_000), coefficient=(3.0,), guide_updates=6_000)
-QUICK_GRID = Grid(2, (16, 32), coefficient=(3.0,), guide_updates=32)
+GRID = Grid(3, (500, 1_000, 2_000, 4_000, 8_000), coefficient=(3.0,), guide_updates=6_000, flow=(2_000, 4_000, 8_000))
+QUICK_GRID = Grid(2, (16, 32), coefficient=(3.0,), guide_updates=32, flow=(32,))
 COLUMNS = ("method", "updates", "success", "95 %", "seeds × episodes", "")
 
 
@@ -55,7 +56,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Demo:
-    """Learn to pick up a block from 27 demonstrations: BC and DBC along training, what a search chooses, and a page."""
+    """Learn to pick up a block from 27 demonstrations: methods along training, what a search chooses, and a page."""
 
     out: Path = Path("demo")
     """Folder of the page and the runs."""
@@ -127,7 +128,7 @@ class Demo:
         points: list[Point] = []
         for run in sorted((self.out / SEARCH).iterdir()):
             for updates, policy in Run(run).snapshots().items():
-                scores = self.run_episodes(policy, show, f"{run.name.upper()} {updates:,}")
+                scores = self.run_episodes(policy, show, f"{describe_method(run.name)} {updates:,}")
                 quick = evaluation_record(policy, scores, quick=self.quick, results={"snapshot": updates})
                 quick.append_to(run / "records.jsonl")
                 points += [
@@ -147,7 +148,7 @@ class Demo:
         chosen = choice is not None and (choice.method, choice.updates) == (method, updates) and choice.fields == fields
         low, high = mean_interval(success)
         shape = f"{success.shape[0]} × {success.shape[1]}"
-        return Point(method.upper(), updates, float(success.mean()), low, high, shape, chosen)
+        return Point(describe_method(method), updates, float(success.mean()), low, high, shape, chosen)
 
     def write_demo_page(
         self,
@@ -183,6 +184,7 @@ class Demo:
             except (DiffcloneError, ImportError, RuntimeError, OSError, AttributeError) as error:
                 print_message(f"no video: {str(error).splitlines()[0] or type(error).__name__}")
                 break
-            text = f"{run.name.upper()} after {max(self.grid.snapshots):,} updates, the first evaluation start"
+            longest = max(self.grid.lengths(run.name))
+            text = f"{describe_method(run.name)} after {longest:,} updates, the first evaluation start"
             found.append(Video("FetchPick", text, MEDIA_TYPES["gif"], path.read_bytes()))
         return found

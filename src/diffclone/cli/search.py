@@ -12,7 +12,7 @@ from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings, MissingPackage
 from diffclone.files import write_atomically
 from diffclone.reports.numbers import MISSING
-from diffclone.settings import describe_values
+from diffclone.settings import describe_method, describe_values
 from diffclone.training import Progress
 from diffclone.training.choice import ERROR, rule_metric, scores
 from diffclone.training.search import SearchOptions, SearchResult, search_in_folder
@@ -78,7 +78,9 @@ def print_candidates(result: SearchResult) -> None:
         values_of = [candidate.metrics.get(name, math.nan) for name in metrics]
         shown = [f"{value:.3f}" if math.isfinite(value) else MISSING for value in values_of]
         mark = "chosen" if k == result.chosen else ""
-        rows.append([candidate.method.upper(), values, f"{candidate.updates:,}", *shown, f"{found[k]:.3f}", mark])
+        rows.append(
+            [describe_method(candidate.method), values, f"{candidate.updates:,}", *shown, f"{found[k]:.3f}", mark]
+        )
     title = f"The best of {len(found)} candidates on held-out episodes; lower is better"
     print_table(title, ["method", "settings", "updates", *metrics, "score", ""], rows)
 

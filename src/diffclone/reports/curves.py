@@ -24,6 +24,7 @@ METHODS = {
     "Implicit BC": ("green", "v"),
     "BC-GMM": ("blue", "P"),
     "MIP": ("green", "X"),
+    "Flow matching": ("green", "P"),
 }
 """The same for methods, which look the same in every figure."""
 MOST_OVERLAID = 2

@@ -11,9 +11,9 @@ from diffclone.reports.figures import NARROW, PageFigure, draw_twice, new_figure
 from diffclone.reports.numbers import MISSING
 from diffclone.reports.page import Details, Page, Paragraph, Section, Table, render_page
 from diffclone.reports.theme import LIGHT
-from diffclone.settings import describe_values
+from diffclone.settings import describe_method, describe_values
 
-STYLES = {"bc": "-", "dbc": "--"}
+STYLES = {"bc": "-", "dbc": "--", "flow-matching": "-."}
 EXPLANATIONS = {
     "error_absolute": "the mean absolute error of the action on held-out states, in standard deviations of the actions",
     "error_squared": "the mean squared error of the action on held-out states, in standard deviations of the actions",
@@ -37,7 +37,7 @@ def search_page(state: Mapping[str, Any]) -> str:
     order = sorted(candidates, key=lambda c: (c["score"] is None, c["score"] or 0.0))
     rows = [
         [
-            c["method"].upper(),
+            describe_method(c["method"]),
             describe_values(c["fields"]),
             f"{c['updates']:,}",
             *(number(c, name) for name in shown),
@@ -57,7 +57,7 @@ def search_page(state: Mapping[str, Any]) -> str:
                 *state.get("notes", []),
             ],
             facts=[
-                (chosen["method"].upper(), "method"),
+                (describe_method(chosen["method"]), "method"),
                 (f"{chosen['updates']:,}", "updates"),
                 (f"{len(candidates)}", "candidates"),
                 (f"{held_out['episodes']}", "held-out episodes"),
@@ -141,7 +141,7 @@ def draw_metrics(candidates: Sequence[Candidate], chosen: Candidate, metrics: Se
 
 def name_of(candidate: Candidate) -> str:
     """Return method and settings."""
-    return f"{candidate['method'].upper()}, {describe_values(candidate['fields'])}"
+    return f"{describe_method(candidate['method'])}, {describe_values(candidate['fields'])}"
 
 
 def number(candidate: Candidate, metric: str) -> str:

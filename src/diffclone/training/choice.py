@@ -24,7 +24,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from diffclone.settings import describe_values
+from diffclone.settings import describe_method, describe_values
 
 ERROR = "error_absolute"
 HORIZONS = (50, 20, 10, 5)
@@ -143,13 +143,15 @@ def best_candidates(
         values = [candidate.metrics.get(name, np.nan) for name in metrics]
         shown = [f"{value:.3f}" if np.isfinite(value) else "–" for value in (*values, found[k])]
         mark = "chosen" if k == chosen else ""
-        rows.append([candidate.method.upper(), describe_values(fields), f"{candidate.updates:,}", *shown, mark])
+        rows.append(
+            [describe_method(candidate.method), describe_values(fields), f"{candidate.updates:,}", *shown, mark]
+        )
     return ["method", "settings", "updates", *metrics, "score", ""], rows
 
 
 def describe_choice(choice: Candidate, candidates: Sequence[Candidate]) -> str:
     """Return the choice and its reason in one line."""
-    parts = [f"{choice.method.upper()} with {describe_values(choice.fields)}, {choice.updates:,} updates"]
+    parts = [f"{describe_method(choice.method)} with {describe_values(choice.fields)}, {choice.updates:,} updates"]
     metric, best = rule_metric(candidates), candidates[choose(candidates)]
     reason = f"lowest {metric} of {len(candidates)} candidates ({choice.metrics[metric]:.3f})"
     late = best.metrics[metric] < choice.metrics[metric]
@@ -163,7 +165,7 @@ def describe_choice(choice: Candidate, candidates: Sequence[Candidate]) -> str:
         reason += ", the error of held-out actions, because policies cannot be compared in the learned dynamics"
     parts.append(reason)
     if late:
-        better = f"{best.method.upper()} with {best.updates:,} updates had {best.metrics[metric]:.3f}"
+        better = f"{describe_method(best.method)} with {best.updates:,} updates had {best.metrics[metric]:.3f}"
         parts.append(f"{better}: a larger --budget would train that")
     if choice.updates == max(c.updates for c in candidates):
         parts.append("the longest training tried: a larger --budget may find a better one")

@@ -1,8 +1,8 @@
 """`search`: choose a method, its settings and its training length from the demonstrations alone.
 
-Some episodes are held out. BC and DBC are trained on the others, with several settings and seeds at once. Every
-snapshot is measured on the held-out episodes (`selection.py`), a rule chooses one (`choice.py`), and the chosen
-settings are trained on all demonstrations for the chosen number of updates.
+Some episodes are held out. BC, flow matching and DBC are trained on the others, with several settings and seeds at
+once. Every snapshot is measured on the held-out episodes (`selection.py`), a rule chooses one (`choice.py`), and the
+chosen settings are trained on all demonstrations for the chosen number of updates.
 
 FOLDER/search.json     what is tried and what was chosen
 FOLDER/search/         the runs of the search, removed at the end
@@ -23,6 +23,7 @@ from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings
 from diffclone.fit import FitOptions, choose_device, fit_with_options
 from diffclone.model import Method
+from diffclone.settings import describe_method
 from diffclone.training import Precision, Progress, Stack
 from diffclone.training.choice import ERROR, Candidate, choose, describe_choice, list_candidates, rule_metric, scores
 from diffclone.training.display import choose_bars
@@ -237,15 +238,15 @@ def try_all(
     for name, (method, vary) in stacks(grid, train).items():
 
         def report(now: Progress, name: str = name) -> None:
-            progress(f"trying {name.upper()}", now)
+            progress(f"trying {describe_method(name)}", now)
             pace.report(name, now)
 
         fit_options = FitOptions(
             seeds=range(grid.seeds),
             vary=vary,
-            snapshots=grid.snapshots,
-            enough=lambda now: pace.late and now.stage == "policy" and now.update >= min(grid.snapshots),
-            guide_seed=None if name == "bc" else 0,
+            snapshots=grid.lengths(name),
+            enough=lambda now, name=name: pace.late and now.stage == "policy" and now.update >= min(grid.lengths(name)),
+            guide_seed=0 if name == "dbc" else None,
             device=options.device,
             precision=options.precision,
             cache=options.cache,

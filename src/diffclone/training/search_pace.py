@@ -50,9 +50,10 @@ class Pace:
         rates, grid, policy = self.rates, self.grid, now.stage == "policy"
         planned = rates.stack_rate(grid, method) / now.members if policy else rates.guide
         self.slowdown = max(1.0, planned / now.rate)
-        updates = now.update if policy else min(grid.snapshots)
+        lengths = grid.lengths(method)
+        updates = now.update if policy else min(lengths)
         seconds = sum(rates.final_seconds(grid, method, updates).values())
-        seconds += now.members * sum(n <= updates for n in grid.snapshots) * rates.score if policy else 0.0
+        seconds += now.members * sum(n <= updates for n in lengths) * rates.score if policy else 0.0
         if not policy:
             seconds += (now.updates - now.update) / rates.guide + grid.dbc_members * updates / rates.stack_rate(
                 grid, "dbc"

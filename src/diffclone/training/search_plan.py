@@ -1,9 +1,10 @@
 """What a search tries, and how it is shortened or extended to a budget of time.
 
-A search trains two stacks: BC, and DBC with one guide that all its members share. The learning rate is constant and the
-weights are averaged, so a snapshot at update n is the policy that a training of n updates gives.
+A search trains up to three stacks: BC, flow matching, and DBC with one guide that all its members share. The learning
+rate is constant and the weights are averaged, so a snapshot at update n is the policy that a training of n updates
+gives.
 
-    seconds = BC + guide + DBC + their metrics + the final training, each from a rate that is measured first
+    seconds = stacks + guide + their metrics + the final training, each from a rate that is measured first
 
 The largest grid that fits the budget is tried. If the machine becomes slower, stacks end at an earlier snapshot.
 """
@@ -17,9 +18,10 @@ import numpy as np
 from diffclone.data import Demonstrations
 from diffclone.fit import FitOptions
 from diffclone.guides import DiffusionGuide
-from diffclone.methods import BC, DBC
+from diffclone.methods import BC, DBC, FlowMatching
 from diffclone.model import Method, Training
 from diffclone.nn import Network
+from diffclone.settings import describe_method
 from diffclone.training import Precision
 from diffclone.training.estimate import first_steps, limit_updates, seconds_per_update
 from diffclone.training.suggestion import image_size
@@ -30,7 +32,7 @@ FALLBACK_UPDATES = 1_000
 """Updates of BC where nothing can be held out: short, because over-training costs more than under-training."""
 WEIGHT_DECAY = 0.1
 """Of BC. It was never worse than none by more than a point in the tuning study."""
-GUIDE_WIDTH = 256
+FLOW_WIDTH, GUIDE_WIDTH = 256, 256
 AWAY_COST = 1.7
 """Time of an update of DBC with L_away, relative to one without."""
 RATE_UPDATES = 64
@@ -47,7 +49,7 @@ class Grid:
     seeds: int
     """Seeds per configuration."""
     snapshots: tuple[int, ...]
-    """Training lengths."""
+    """Training lengths of BC and DBC."""
     lr: tuple[float, ...] = (1e-3,)
     state_noise: tuple[float, ...] = (0.0,)
     """Of BC."""
@@ -56,6 +58,21 @@ class Grid:
     away: tuple[float, ...] = (0.0,)
     """κ of DBC."""
     guide_updates: int = 0
+    flow: tuple[int, ...] = ()
+    """Training lengths of flow matching; none to leave it out."""
+
+    def lengths(self, method: str) -> tuple[int, ...]:
+        """Return the training lengths of a stack."""
+        return self.flow if method == "flow-matching" else self.snapshots
+
+    def members(self, method: str) -> int:
+        """Return the members of a stack; 0 if the method is not tried."""
+        return {"bc": self.bc_members, "flow-matching": self.flow_members, "dbc": self.dbc_members}[method]
+
+    @property
+    def flow_members(self) -> int:
+        """Members of the stack of flow matching."""
+        return self.seeds * len(self.lr) * bool(self.flow)
 
     @property
     def bc_members(self) -> int:
@@ -72,15 +89,17 @@ LONG = (500, 1_000, 2_000, 4_000, 8_000, 16_000)
 COEFFICIENTS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 GRIDS = (
     Grid(2, (250, 500, 1_000)),
-    Grid(2, (500, 1_000, 2_000), state_noise=(0.0, 0.1)),
-    Grid(2, (500, 1_000, 2_000), (1e-3,), (0.0, 0.1), (0.3, 3.0), (0.0,), 3_000),
-    Grid(2, (500, 1_000, 2_000, 4_000), (1e-3,), (0.0, 0.1), (0.3, 3.0), (0.0,), 4_000),
-    Grid(2, (500, 1_000, 2_000, 4_000), (1e-3,), (0.0, 0.1), (0.3, 3.0), (0.0, 1.0), 8_000),
-    Grid(2, (500, 1_000, 2_000, 4_000, 8_000), (1e-3,), (0.0, 0.05, 0.1), (0.3, 1.0, 3.0, 10.0), (0.0, 1.0), 10_000),
-    Grid(3, LONG, (1e-3,), (0.0, 0.05, 0.1), COEFFICIENTS, (0.0, 1.0), 20_000),
-    Grid(3, LONG, (1e-3, 3e-4), (0.0, 0.05, 0.1), COEFFICIENTS, (0.0, 1.0), 20_000),
+    Grid(2, (500, 1_000, 2_000), flow=(1_000, 2_000)),
+    Grid(2, (500, 1_000, 2_000, 4_000), flow=(1_000, 2_000, 4_000)),
+    Grid(2, (500, 1_000, 2_000, 4_000), flow=(2_000, 4_000, 8_000)),
+    Grid(2, (500, 1_000, 2_000, 4_000), (1e-3,), (0.0,), (0.3, 3.0), (0.0,), 4_000, (2_000, 4_000, 8_000)),
+    Grid(2, LONG[:5], (1e-3,), (0.0,), (0.3, 3.0), (0.0, 1.0), 10_000, (2_000, 4_000, 8_000, 16_000)),
+    Grid(3, LONG, (1e-3,), (0.0, 0.1), COEFFICIENTS, (0.0, 1.0), 20_000, (2_000, 4_000, 8_000, 16_000, 32_000)),
+    Grid(3, LONG, (1e-3, 3e-4), (0.0, 0.1), COEFFICIENTS, (0.0, 1.0), 20_000, (4_000, 8_000, 16_000, 32_000, 64_000)),
 )
-"""From small to large. Two λ far apart serve better than two close ones (docs/training.md, regret of each grid)."""
+"""From small to large."""
+STACKS = ("bc", "flow-matching", "dbc")
+"""Methods that a search tries, in this order."""
 
 
 @final
@@ -88,15 +107,12 @@ GRIDS = (
 class Rates:
     """What a machine does per second, or how long it takes."""
 
-    bc: float
-    """Member-updates per second of a stack of BC."""
-    dbc: float
-    """Member-updates per second of a stack of DBC."""
+    stack: Mapping[str, float]
+    """Member-updates per second of the stack of each method."""
+    final: Mapping[str, float]
+    """Updates per second of the final policy of each method, with all its seeds."""
     guide: float
     """Updates per second of the guide that a stack shares."""
-    final_bc: float
-    """Updates per second of the final policy, with all its seeds."""
-    final_dbc: float
     final_guide: float
     score: float = 0.0
     """Seconds for the metrics of one member at one snapshot."""
@@ -104,44 +120,53 @@ class Rates:
     def seconds(self, grid: Grid) -> dict[str, float]:
         """Return the time of each stage, by its label in the progress display, metrics included.
 
-        The final training has the longest length and, if DBC is tried, a guide.
+        The final training is the one that takes longest.
         """
-        longest, scored = max(grid.snapshots), len(grid.snapshots) * self.score
-        found = {"trying BC: policy": grid.bc_members * (longest / self.bc + scored)}
-        if grid.dbc_members:
-            found["trying DBC: guide"] = grid.guide_updates / self.guide
-            found["trying DBC: policy"] = grid.dbc_members * (longest / self.stack_rate(grid, "dbc") + scored)
-        return found | self.final_seconds(grid, "dbc" if grid.dbc_members else "bc", longest)
+        found: dict[str, float] = {}
+        finals: list[dict[str, float]] = []
+        for method in STACKS:
+            if not (members := grid.members(method)):
+                continue
+            lengths, label = grid.lengths(method), describe_method(method)
+            if method == "dbc":
+                found[f"trying {label}: guide"] = grid.guide_updates / self.guide
+            each = max(lengths) / self.stack_rate(grid, method) + len(lengths) * self.score
+            found[f"trying {label}: policy"] = members * each
+            finals.append(self.final_seconds(grid, method, max(lengths)))
+        return found | max(finals, key=lambda stages: sum(stages.values()))
 
     def stack_rate(self, grid: Grid, method: str) -> float:
         """Return the member-updates per second of a stack of the grid."""
-        if method == "bc":
-            return self.bc
-        return self.dbc / (AWAY_COST if any(grid.away) else 1.0)  # L_away is computed for all members of a stack
+        return self.stack[method] / self.slower(grid, method)
+
+    def slower(self, grid: Grid, method: str) -> float:
+        """Return how much longer an update takes than that of the method alone."""
+        return AWAY_COST if method == "dbc" and any(grid.away) else 1.0  # L_away is computed for all of a stack
 
     def final_seconds(self, grid: Grid, method: str, updates: int) -> dict[str, float]:
         """Return the time of the final training."""
-        if method == "bc":
-            return {"final training: policy": updates / self.final_bc}
-        slowest = AWAY_COST if any(grid.away) else 1.0
-        policy = slowest * updates / self.final_dbc
-        return {"final training: guide": grid.guide_updates / self.final_guide, "final training: policy": policy}
+        guide = {"final training: guide": grid.guide_updates / self.final_guide} if method == "dbc" else {}
+        return {**guide, "final training: policy": self.slower(grid, method) * updates / self.final[method]}
 
 
 def choose_grid(rates: Rates, seconds: float, *, images: bool = False) -> Grid:
     """Return the largest grid that fits into the time in seconds; the smallest if none does.
 
-    Images need an encoder before a guide, which takes too long to try: their grids have no DBC.
+    Images are tried with BC alone: DBC would need an encoder before its guide, and flow matching takes no images.
     """
-    grids = [replace(grid, coefficient=(), guide_updates=0) for grid in GRIDS] if images else GRIDS
+    grids = [replace(grid, coefficient=(), guide_updates=0, flow=()) for grid in GRIDS] if images else GRIDS
     fits = [grid for grid in grids if sum(rates.seconds(grid).values()) <= MARGIN * seconds]
     return fits[-1] if fits else grids[0]
 
 
 def describe_grid(grid: Grid, plan: Mapping[str, float]) -> str:
     """Return what is tried and about how long it takes, in one line."""
-    members = f"{grid.bc_members} members of BC" + f" and {grid.dbc_members} of DBC" * (grid.dbc_members > 0)
-    what = f"trying {members}, each at {', '.join(f'{update:,}' for update in grid.snapshots)} updates"
+    tried: dict[tuple[int, ...], list[str]] = {}
+    for method in STACKS:
+        if members := grid.members(method):
+            tried.setdefault(grid.lengths(method), []).append(f"{members} members of {describe_method(method)}")
+    each = [f"{' and '.join(m)} at {', '.join(f'{n:,}' for n in lengths)} updates" for lengths, m in tried.items()]
+    what = f"trying {', '.join(each)}"
     if not plan:
         return f"{what}."
     times: dict[str, float] = {}
@@ -177,22 +202,37 @@ def dbc_method(demos: Demonstrations, updates: int, guide_updates: int) -> DBC:
     return DBC(training=policy_training(updates), network=policy_network(demos), coefficient=1.0, away=0.0, guide=guide)
 
 
+def flow_method(updates: int) -> FlowMatching:
+    """Return flow matching. Its networks need no width for the data: 256 units served up to 88 numbers."""
+    return FlowMatching(training=replace(policy_training(updates), eps=1e-8), width=FLOW_WIDTH)
+
+
+def make_method(grid: Grid, demos: Demonstrations, name: str, updates: int) -> Method[Any]:
+    """Return the method of a stack."""
+    if name == "flow-matching":
+        return flow_method(updates)
+    return bc_method(demos, updates) if name == "bc" else dbc_method(demos, updates, grid.guide_updates)
+
+
 def stacks(grid: Grid, demos: Demonstrations) -> dict[str, tuple[Method[Any], dict[str, tuple[float, ...]]]]:
     """Return the method of each stack and the values that it varies."""
-    longest = max(grid.snapshots)
-    bc: dict[str, tuple[float, ...]] = {"training.lr": grid.lr, "state_noise": grid.state_noise}
-    found: dict[str, tuple[Method[Any], dict[str, tuple[float, ...]]]] = {"bc": (bc_method(demos, longest), bc)}
-    if grid.dbc_members:
-        dbc = {"training.lr": grid.lr, "coefficient": grid.coefficient, "away": grid.away}
-        found["dbc"] = (dbc_method(demos, longest, grid.guide_updates), dbc)
-    return found
+    values: dict[str, dict[str, tuple[float, ...]]] = {
+        "bc": {"state_noise": grid.state_noise},
+        "flow-matching": {},
+        "dbc": {"coefficient": grid.coefficient, "away": grid.away},
+    }
+    return {
+        name: (make_method(grid, demos, name, max(grid.lengths(name))), {"training.lr": grid.lr, **values[name]})
+        for name in STACKS
+        if grid.members(name)
+    }
 
 
 def chosen_method(
     grid: Grid, demos: Demonstrations, name: str, fields: Mapping[str, float], updates: int
 ) -> Method[Any]:
     """Return a method with the values of one candidate."""
-    method = bc_method(demos, updates) if name == "bc" else dbc_method(demos, updates, grid.guide_updates)
+    method = make_method(grid, demos, name, updates)
     own = {key: value for key, value in fields.items() if "." not in key}
     training = {key.removeprefix("training."): value for key, value in fields.items() if "." in key}
     return replace(method, training=replace(method.training, **training), **own)
@@ -207,17 +247,16 @@ def measure_rates(train: Demonstrations, device: str, precision: Precision, fina
         times = seconds_per_update(limit_updates(method, RATE_UPDATES), some, options, RATE_UPDATES)
         return {stage: 1 / max(1e-9, seconds) for stage, seconds in times.items()}
 
-    bc = bc_method(train, RATE_UPDATES)
-    stack, final = rate(bc, four)["policy"], rate(bc, alone)["policy"]
-    if train.obs.dtype == np.uint8:
-        return Rates(4 * stack, 4 * stack, stack, final, final, final)
-    dbc = dbc_method(train, RATE_UPDATES, RATE_UPDATES)
-    guided, final_guided = rate(dbc, replace(four, guide_seed=0)), rate(dbc, alone)
+    methods: dict[str, Method[Any]] = {"bc": bc_method(train, RATE_UPDATES)}
+    if train.obs.dtype != np.uint8:
+        methods["flow-matching"] = flow_method(RATE_UPDATES)
+        methods["dbc"] = dbc_method(train, RATE_UPDATES, RATE_UPDATES)
+    shared = replace(four, guide_seed=0)
+    stack = {name: rate(method, shared if name == "dbc" else four) for name, method in methods.items()}
+    final = {name: rate(method, alone) for name, method in methods.items()}
     return Rates(
-        bc=4 * stack,
-        dbc=4 * guided["policy"],
-        guide=guided["guide"],
-        final_bc=final,
-        final_dbc=final_guided["policy"],
-        final_guide=final_guided["guide"],
+        stack={name: 4 * rates["policy"] for name, rates in stack.items()},
+        final={name: rates["policy"] for name, rates in final.items()},
+        guide=stack.get("dbc", {}).get("guide", np.inf),
+        final_guide=final.get("dbc", {}).get("guide", np.inf),
     )

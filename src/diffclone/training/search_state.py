@@ -81,5 +81,5 @@ def read_grid(values: Mapping[str, Any]) -> Grid:
 
 def read_rates(state: Mapping[str, Any]) -> Rates | None:
     """Return the rates that a search measured; None if it did not, or if an older version did."""
-    rates: dict[str, float] = state.get("rates", {})
-    return Rates(**rates) if "final_bc" in rates else None
+    rates: dict[str, Any] = state.get("rates", {})
+    return Rates(**rates) if "stack" in rates else None
