@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from diffclone.records import Record
 from diffclone.tasks import TASKS
-from diffclone.training.choice import Candidate, choose, list_candidates, rule_metric
+from diffclone.training.choice import Candidate, choose, list_candidates
 from diffclone.training.selection import NAMES
 
 BASELINE = "BC"
@@ -193,7 +193,6 @@ def make_record(setting: Setting, rules: Mapping[str, Rule], seeds: int, records
         "seeds": len(setting.seeds()),
         "episodes": first.results["episodes"],
         "seeds_seen": seeds,
-        "metric": rule_metric(setting.candidates()),
         "refit": refit(setting, records),
         "regret": regrets(setting, rules, seeds, split=False),
         "regret_split": regrets(setting, rules, seeds, split=True),

@@ -14,7 +14,7 @@ from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.methods import BC, DBC, FlowMatching
 from diffclone.policy import Policy
 from diffclone.training import Progress, search, search_plan
-from diffclone.training.choice import Candidate, choose, describe_choice, list_candidates, rule_metric, scores
+from diffclone.training.choice import Candidate, choose, describe_choice, list_candidates, scores
 from diffclone.training.search import SearchOptions, search_in_folder
 from diffclone.training.search_pace import CLOSING, Deadline, OutOfTime, Pace, affordable
 from diffclone.training.search_plan import GRIDS, Grid, Rates, choose_grid, chosen_method, describe_grid
@@ -57,31 +57,20 @@ def test_missing_metrics_and_diverged_candidates_are_left_out() -> None:
     assert scores(found)[0] == np.inf
 
 
-def pair_of_candidates(model: float, scale: float = 1.0) -> list[Candidate]:
-    metrics = {"track_5": (0.1, 0.2), "track_20": (0.4, 0.3), "error_absolute": (0.6, 0.5)}
-    models = {"model_5": 0.04 * scale, "model_20": model * scale}
-    return [candidate(1, **models, **{name: scale * values[k] for name, values in metrics.items()}) for k in (0, 1)]
-
-
-def test_the_rule_uses_the_longest_horizon_at_which_the_dynamics_can_be_trusted() -> None:
-    trusted, less = pair_of_candidates(0.15), pair_of_candidates(0.16)
-    assert (rule_metric(trusted), choose(trusted)) == ("track_20", 1)
-    assert (rule_metric(less), choose(less)) == ("track_5", 0)
-    untrusted = [Candidate("bc", {}, 1, {**c.metrics, "model_5": 0.06}) for c in less]
-    assert (rule_metric(untrusted), choose(untrusted)) == ("error_absolute", 1)
-    assert "cannot be compared in the learned dynamics" in describe_choice(untrusted[1], untrusted)
-    assert "after 20 steps" in describe_choice(trusted[1], trusted)
-
-
-def test_the_rule_leaves_out_horizons_at_which_no_candidate_follows_the_demonstrations() -> None:
-    assert rule_metric(pair_of_candidates(0.15, scale=2.5)) == "track_20", "the best distance is 0.75"
-    assert rule_metric(pair_of_candidates(0.15, scale=2.6)) == "track_5"
-    assert rule_metric(pair_of_candidates(0.15, scale=8)) == "error_absolute"
+def test_the_rule_is_the_absolute_error_of_held_out_actions() -> None:
+    flow = Candidate(
+        "flow-matching", {"training.lr": 1e-3}, 8_000, {"error_absolute": 0.1, "error_squared": 0.9, "track_5": 0.9}
+    )
+    found = [candidate(500, error_absolute=0.2, error_squared=0.1, track_5=0.1), flow]
+    assert choose(found) == 1
+    assert describe_choice(flow, found).startswith(
+        "flow matching with lr 0.001, 8,000 updates; lowest error of held-out actions of 2 candidates (0.100)"
+    )
 
 
 def test_a_choice_that_is_not_the_best_says_why() -> None:
     candidates = [Candidate("bc", {}, updates, {"error_absolute": 1 / updates}) for updates in (100, 200)]
-    assert "lowest error_absolute of 2 candidates (0.005)" in describe_choice(candidates[1], candidates)
+    assert "lowest error of held-out actions of 2 candidates (0.005)" in describe_choice(candidates[1], candidates)
     late = describe_choice(candidates[0], candidates)
     assert "fits into the time left (0.010)" in late
     assert "BC with 200 updates had 0.005: a larger --budget would train that" in late

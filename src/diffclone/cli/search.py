@@ -1,6 +1,5 @@
 """`diffclone train DATA` without a method or settings: search for them."""
 
-import math
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -11,10 +10,8 @@ from diffclone.cli.tracking import Write
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings, MissingPackage
 from diffclone.files import write_atomically
-from diffclone.reports.numbers import MISSING
-from diffclone.settings import describe_method, describe_values
 from diffclone.training import Progress
-from diffclone.training.choice import ERROR, rule_metric, scores
+from diffclone.training.choice import best_candidates
 from diffclone.training.search import SearchOptions, SearchResult, search_in_folder
 from diffclone.training.search_state import read_state
 
@@ -67,22 +64,8 @@ def run_search(
 
 def print_candidates(result: SearchResult) -> None:
     """Print the best candidates."""
-    found, metrics = scores(result.candidates), dict.fromkeys([rule_metric(result.candidates), ERROR])
-    order = sorted(range(len(found)), key=lambda k: (k != result.chosen, found[k]))
-    tried = [set(candidate.fields.items()) for candidate in result.candidates]
-    same = set[tuple[str, float]].intersection(*tried)
-    rows: list[list[str]] = []
-    for k in order[:SHOWN]:
-        candidate = result.candidates[k]
-        values = describe_values({name: v for name, v in candidate.fields.items() if (name, v) not in same})
-        values_of = [candidate.metrics.get(name, math.nan) for name in metrics]
-        shown = [f"{value:.3f}" if math.isfinite(value) else MISSING for value in values_of]
-        mark = "chosen" if k == result.chosen else ""
-        rows.append(
-            [describe_method(candidate.method), values, f"{candidate.updates:,}", *shown, f"{found[k]:.3f}", mark]
-        )
-    title = f"The best of {len(found)} candidates on held-out episodes; lower is better"
-    print_table(title, ["method", "settings", "updates", *metrics, "score", ""], rows)
+    header, rows = best_candidates(result.candidates, result.chosen, SHOWN)
+    print_table(f"The best of {len(result.candidates)} candidates on held-out episodes; lower is better", header, rows)
 
 
 def write_page(folder: Path) -> Path | None:

@@ -1,20 +1,11 @@
 """Choose a configuration and a training length from metrics on held-out episodes.
 
-    m(c)   = mean over seeds of the rule's metric for candidate c
+    m(c)   = mean over seeds of the absolute error of held-out actions, for candidate c
     S(c)   = log(m(c) / min over candidates of m)
     choice = the smallest S
 
-A candidate is a configuration at one snapshot of its training. The metric is `track_K`: policies run for K steps in
-dynamics that are learned from the demonstrations, and are judged by their distance from held-out demonstrations. K is
-the longest horizon at which this tells policies apart:
-
-- The dynamics can be trusted: replayed with the expert's own actions, they are at most half as far off as the best
-  candidate.
-- The best candidate follows the demonstrations: its distance is at most 3/4. The mean state has a distance of 1. In a
-  gait every policy loses the phase in the end; the one that moves least is then the closest, and the worst.
-
-If there is no such K, the metric is the absolute error of held-out actions.
-Candidates with weights that are not finite are not considered. docs/training.md compares this rule with others.
+A candidate is a configuration at one snapshot of its training. Candidates with weights that are not finite are not
+considered. docs/training.md compares this rule with others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,11 +18,6 @@ import numpy.typing as npt
 from diffclone.settings import describe_method, describe_values
 
 ERROR = "error_absolute"
-HORIZONS = (50, 20, 10, 5)
-TRUST = 0.5
-"""Largest error of the dynamics, relative to the best candidate's distance."""
-FOLLOWS = 0.75
-"""Largest distance of the best candidate, in standard deviations of the states."""
 TINY = 1e-9
 """Added to metrics before the logarithm: an error may be exactly zero."""
 
@@ -88,17 +74,6 @@ def list_candidates(
     return found
 
 
-def rule_metric(candidates: Sequence[Candidate]) -> str:
-    """Return the name of the metric that candidates are chosen by."""
-    for k in HORIZONS:
-        track, model = (column(candidates, f"{name}_{k}") for name in ("track", "model"))
-        finite = np.isfinite(column(candidates, ERROR))
-        known = finite.any() and np.isfinite(track[finite]).all()
-        if known and model[finite].max() <= TRUST * track[finite].min() <= TRUST * FOLLOWS:
-            return f"track_{k}"
-    return ERROR
-
-
 def column(candidates: Sequence[Candidate], metric: str) -> npt.NDArray[np.float64]:
     """Return a metric of all candidates."""
     return np.array([c.metrics.get(metric, np.nan) for c in candidates], dtype=np.float64)
@@ -107,11 +82,11 @@ def column(candidates: Sequence[Candidate], metric: str) -> npt.NDArray[np.float
 def scores(candidates: Sequence[Candidate], metrics: Sequence[str] = ()) -> npt.NDArray[np.float64]:
     """Return S of each candidate; infinite for one whose held-out error is not finite.
 
-    `metrics` are used instead of the rule's metric: S is then their mean. One that is not known for all is left out.
+    `metrics` are used instead of the absolute error: S is then their mean. One that is not known for all is left out.
     """
     finite = np.isfinite(column(candidates, ERROR))
     total, used = np.zeros(len(candidates)), 0
-    for values in (column(candidates, name) for name in metrics or (rule_metric(candidates),)):
+    for values in (column(candidates, name) for name in metrics or (ERROR,)):
         if finite.any() and np.isfinite(values[finite]).all():
             logs = np.log(values[finite] + TINY)
             total[finite] += logs - logs.min()
@@ -133,40 +108,34 @@ def best_candidates(
 
     Of the settings, those that are equal in all candidates are left out.
     """
-    found, metrics = scores(candidates), list(dict.fromkeys([rule_metric(candidates), ERROR]))
+    found = scores(candidates)
     order = sorted(range(len(found)), key=lambda k: (k != chosen, found[k]))
     same = set[tuple[str, float]].intersection(*(set(candidate.fields.items()) for candidate in candidates))
     rows: list[list[str]] = []
     for k in order[:most]:
         candidate = candidates[k]
         fields = {name: value for name, value in candidate.fields.items() if (name, value) not in same}
-        values = [candidate.metrics.get(name, np.nan) for name in metrics]
-        shown = [f"{value:.3f}" if np.isfinite(value) else "–" for value in (*values, found[k])]
+        values = (candidate.metrics.get(ERROR, np.nan), found[k])
+        shown = [f"{value:.3f}" if np.isfinite(value) else "–" for value in values]
         mark = "chosen" if k == chosen else ""
         rows.append(
             [describe_method(candidate.method), describe_values(fields), f"{candidate.updates:,}", *shown, mark]
         )
-    return ["method", "settings", "updates", *metrics, "score", ""], rows
+    return ["method", "settings", "updates", ERROR, "score", ""], rows
 
 
 def describe_choice(choice: Candidate, candidates: Sequence[Candidate]) -> str:
     """Return the choice and its reason in one line."""
     parts = [f"{describe_method(choice.method)} with {describe_values(choice.fields)}, {choice.updates:,} updates"]
-    metric, best = rule_metric(candidates), candidates[choose(candidates)]
-    reason = f"lowest {metric} of {len(candidates)} candidates ({choice.metrics[metric]:.3f})"
-    late = best.metrics[metric] < choice.metrics[metric]
+    own, best = choice.metrics[ERROR], candidates[choose(candidates)]
+    late = best.metrics[ERROR] < own
+    reason = f"lowest error of held-out actions of {len(candidates)} candidates ({own:.3f})"
     if late:
-        reason = f"lowest {metric} for which a final training fits into the time left ({choice.metrics[metric]:.3f})"
-    if metric != ERROR:
-        k = metric.rpartition("_")[2]
-        reason += f", the distance from held-out demonstrations after {k} steps in learned dynamics"
-        reason += f" (with the expert's actions {choice.metrics[f'model_{k}']:.3f})"
-    elif np.isfinite(column(candidates, "model_5")).any():
-        reason += ", the error of held-out actions, because policies cannot be compared in the learned dynamics"
+        reason = f"lowest error of held-out actions for which a final training fits into the time left ({own:.3f})"
     parts.append(reason)
     if late:
-        better = f"{describe_method(best.method)} with {best.updates:,} updates had {best.metrics[metric]:.3f}"
+        better = f"{describe_method(best.method)} with {best.updates:,} updates had {best.metrics[ERROR]:.3f}"
         parts.append(f"{better}: a larger --budget would train that")
-    if choice.updates == max(c.updates for c in candidates):
+    if choice.updates == max(c.updates for c in candidates if c.method == choice.method):
         parts.append("the longest training tried: a larger --budget may find a better one")
     return "; ".join(parts)
