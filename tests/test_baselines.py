@@ -222,7 +222,7 @@ def test_wrong_settings_are_one_line(make: Any, message: str) -> None:
         make()
 
 
-@pytest.mark.parametrize("name", ["bc-gmm", "mip", "flow"])
+@pytest.mark.parametrize("name", ["bc-gmm", "mip"])
 def test_policies_of_several_calls_or_samples_are_not_exported(name: str, tmp_path: Any) -> None:
     with pytest.raises(InvalidSettings, match="cannot be exported: its action is not one call"):
         export(policy(name), tmp_path / "policy.npz", "numpy")

@@ -22,6 +22,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,7 +32,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from diffclone import Demonstrations, DiffusionGuide, Policy, Training
+from diffclone import Demonstrations, DiffusionGuide, Policy, Training, fit
 from diffclone.deploy import runtime
 from diffclone.deploy.calibration import calibrate
 from diffclone.deploy.export import export
@@ -72,12 +73,13 @@ class Stop(Exception):
 
 
 def make_files(base: Path) -> None:
-    """Write every kind of file: a finished run with a monitor, interrupted runs, a cache and an export."""
+    """Write every kind of file: a finished run with a monitor, interrupted runs, a cache and exports."""
     demos = demonstrations()
     run = train_run(base / "run", METHOD, demos, options(base))
     others = demonstrations(20, seed=1)
     calibrate(run.policy(), others, alpha=0.1).save(base / "policy")
     export(replace(run.policy()[0], guide=None), base / "policy.npz", "numpy")
+    export(fit(METHODS["flow-matching"], demos, device="cpu"), base / "flow.npz", "numpy")
 
     def stop(now: Progress) -> None:
         if (now.stage, now.update) == ("policy", 32):
@@ -133,8 +135,8 @@ def resume_search(base: Path) -> None:
     search_in_folder(base / "search", demonstrations(20, seed=1), SEARCH)
 
 
-def read_export(base: Path) -> None:
-    runtime.load(base / "policy.npz")(np.zeros(2))
+def read_export(base: Path, name: str = "policy.npz") -> None:
+    runtime.load(base / name)(np.zeros(2))
 
 
 def read_demonstrations(base: Path) -> None:
@@ -162,6 +164,7 @@ FILES: dict[str, Callable[[Path], None]] = {
     "cache/*.safetensors": use_cache,
     "search/search.json": resume_search,
     "policy.npz": read_export,
+    "flow.npz": partial(read_export, name="flow.npz"),
 }
 """The files, and what reads each of them. Of several files the first is damaged."""
 FILES.update({f"{name} demonstrations": read_demonstrations for name in FORMATS})

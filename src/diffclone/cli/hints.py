@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 from diffclone.cli.sources import Place, PolicySource
+from diffclone.methods import FlowMatching
 from diffclone.nn.images import ConvNet
 from diffclone.nn.layers import MLP
 from diffclone.policy import Policy
@@ -33,7 +34,8 @@ def next_after_rendering(run: Run, policy: Policy, place: Place) -> str:
             return next_command(
                 "calibrate", run.folder, "--env", place.name, *(["--options", *options] * bool(options))
             )
-    exported = isinstance(policy.net, MLP | ConvNet)  # methods that act by one call of a network
+    # Methods that act by one call of a network, and flow matching.
+    exported = isinstance(policy.net, MLP | ConvNet) or isinstance(policy.method, FlowMatching)
     return next_command("export" if exported else "serve", run.folder)
 
 

@@ -2,33 +2,31 @@
 
 The exported policy maps raw observations to raw actions: it includes normalisation and clipping to the action bounds.
 With chunks or a history it maps windows to chunks, each in one row, and memory.py plays them.
+Flow matching starts from noise: a graph takes it as a second input, the runtime draws it.
 Its actions are compared with those of torch on a thousand observations before the file is written.
 """
 
 import io
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, final
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
-from torch import Tensor
+import torch
 
 from diffclone.deploy import runtime
-from diffclone.deploy.card import model_card
+from diffclone.deploy.export_arrays import PolicyArrays, to_numpy
 from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage, install_command
 from diffclone.files import create_path
-from diffclone.nn import MLP
-from diffclone.nn.images import ConvNet
-from diffclone.nn.layers import ACTIVATIONS, LAYER_NORM_EPS
+from diffclone.methods import FlowMatching
+from diffclone.nn import Denoiser
+from diffclone.nn.layers import LAYER_NORM_EPS
 from diffclone.policy import Policy
-from diffclone.records import Record, versions
-from diffclone.settings import to_dict
+from diffclone.records import Record
 from diffclone.shapes import Floats
 
 Format = Literal["onnx", "numpy"]
-ActFunction: TypeAlias = Callable[[Floats], Floats]
 
 CHECKED_OBSERVATIONS = 1000
 """Number of observations on which an exported policy is compared with torch."""
@@ -38,89 +36,13 @@ OPSET, IR_VERSION = 17, 8
 """ONNX versions, supported by runtimes since 2022."""
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class PolicyArrays:
-    """The settings and weights of one member of a policy as NumPy arrays."""
+@runtime_checkable
+class ActFunction(Protocol):
+    """An exported policy."""
 
-    obs_mean: Floats
-    obs_std: Floats
-    obs_limit: float
-    image: tuple[int, int, int] | None
-    """Channels, height and width if observations are images; those of a history are stacked as channels."""
-    steps: int
-    """Observations that a call sees."""
-    numbers: int
-    """Numbers beside the image of each observation."""
-    convolutions: Sequence[tuple[Floats, Floats, int]]
-    """Weight (out, in, height, width), bias and stride of each layer."""
-    layers: Sequence[tuple[Floats, Floats]]
-    """Weight (in, out) and bias of each layer; the last layer returns the normalised action."""
-    norms: Sequence[tuple[Floats, Floats]]
-    """Gain and bias of the layer normalisation of each hidden layer; empty if there is none."""
-    residual: bool
-    """Whether hidden layers after the first add their output to their input."""
-    activation: str
-    act_mean: Floats
-    act_std: Floats
-    bounds: tuple[Floats, Floats] | None
-    about: dict[str, Any]
-    """Origin of the policy, stored in the file."""
-
-    @classmethod
-    def from_policy(cls, policy: Policy, evaluations: Sequence[Record] = ()) -> "PolicyArrays":
-        """Collect the arrays. The weights of the method must be one network that returns the action in one call.
-
-        The model card, with these evaluations, and the action bounds are among what the file says about itself.
-        """
-        if len(policy) != 1:
-            raise InvalidSettings(f"this policy has {len(policy)} members; export one of them: export(policy[0], …).")
-        net, normaliser, bounds = policy.net, policy.window_normaliser, policy.window_bounds
-        method = to_dict(policy.method)["type"]
-        if not isinstance(net, MLP | ConvNet):
-            raise InvalidSettings(
-                f"{method} cannot be exported: its action is not one call of an MLP or image network, as it is in bc "
-                "and dbc. `diffclone serve` supports every method."
-            )
-        if not all(bool(parameter.isfinite().all()) for parameter in net.parameters()):
-            raise InvalidSettings(
-                f"the weights of member {dict(policy.members[0])} are not finite: its training diverged. "
-                "Export another member."
-            )
-        mlp = net.mlp if isinstance(net, ConvNet) else net
-        convolutions: Any = net.convolutions if isinstance(net, ConvNet) else ()
-        linear: Any = [*mlp.hidden, mlp.out]
-        norms: Any = mlp.norms
-        return cls(
-            to_numpy(normaliser.obs_mean),
-            to_numpy(normaliser.obs_std),
-            float(normaliser.obs_limit),
-            net.image if isinstance(net, ConvNet) else None,
-            policy.chunks.history,
-            net.numbers if isinstance(net, ConvNet) else 0,
-            [(to_numpy(c.weight[0]), to_numpy(c.bias[0, 0]), c.stride) for c in convolutions],
-            [(to_numpy(layer.weight[0]), to_numpy(layer.bias[0, 0])) for layer in linear],
-            [(to_numpy(norm.gain[0, 0]), to_numpy(norm.bias[0, 0])) for norm in norms],
-            mlp.residual,
-            next(name for name, function in ACTIVATIONS.items() if function is mlp.activation),
-            to_numpy(normaliser.act_mean),
-            to_numpy(normaliser.act_std),
-            None if bounds is None else (to_numpy(bounds[0]), to_numpy(bounds[1])),
-            {
-                "method": method,
-                "member": dict(policy.members[0]),
-                "data": policy.data.get("fingerprint"),
-                "versions": versions(),
-                "action_bounds": policy.config()["action_bounds"],
-                "card": model_card(policy.config(), evaluations),
-                **({"chunks": asdict(policy.chunks)} if policy.chunks.has_memory else {}),
-            },
-        )
-
-
-def to_numpy(tensor: Tensor) -> Floats:
-    """Return a float32 array, the precision of exported files."""
-    return tensor.detach().cpu().float().numpy()
+    def __call__(self, obs: Floats, noise: Floats | None = None, /) -> Floats:
+        """Map windows, each in one row, to chunks; of flow matching with the noise that they start from."""
+        ...
 
 
 def export(policy: Policy, out: str | Path, to: Format, evaluations: Sequence[Record] = ()) -> float:
@@ -145,19 +67,35 @@ def largest_difference(policy: Policy, exported: ActFunction) -> float:
     """Return the largest difference of actions, relative to the largest action in each dimension.
 
     Observations are normal with three standard deviations of the demonstrations, so some of them are clipped. An action
-    dimension that stays close to zero is compared with its standard deviation in the demonstrations instead.
+    dimension that stays close to zero is compared with its standard deviation in the demonstrations instead. Flow
+    matching starts from the same noise on both sides.
     """
     normaliser, history = policy.window_normaliser, policy.chunks.history
-    mean, std = to_numpy(normaliser.obs_mean), to_numpy(normaliser.obs_std)
-    noise = 3 * np.random.default_rng(0).standard_normal((CHECKED_OBSERVATIONS, len(mean)), np.float32)
-    obs = mean + np.where(std > 0, std, np.float32(1)) * noise
-    batch, single = exported(obs), exported(obs[:1])
-    expected = policy.plan(obs.reshape(len(obs), history, -1)).reshape(len(obs), -1)
+    mean, std, rng = to_numpy(normaliser.obs_mean), to_numpy(normaliser.obs_std), np.random.default_rng(0)
+    far = 3 * rng.standard_normal((CHECKED_OBSERVATIONS, len(mean)), np.float32)
+    obs = mean + np.where(std > 0, std, np.float32(1)) * far
+    if isinstance(policy.method, FlowMatching):
+        noise = rng.standard_normal((len(obs), policy.window_dims.act), np.float32)
+        batch, single, expected = exported(obs, noise), exported(obs[:1], noise[:1]), act_from(policy, obs, noise)
+    else:
+        batch, single = exported(obs), exported(obs[:1])
+        expected = policy.plan(obs.reshape(len(obs), history, -1)).reshape(len(obs), -1)
     if batch.shape != expected.shape or single.shape != expected[:1].shape:
         return float("inf")
     largest = np.maximum(np.abs(expected).max(0), to_numpy(normaliser.act_std))
     worst = np.maximum(np.abs(batch - expected).max(0), np.abs(single - expected[:1]).max(0))
     return float((worst / np.where(largest > 0, largest, 1)).max())
+
+
+def act_from(policy: Policy, obs: Floats, noise: Floats) -> Floats:
+    """Return the actions that one member of flow matching makes of noise: `Policy.act` with given random numbers."""
+    method, normaliser = policy.method, policy.window_normaliser
+    assert isinstance(method, FlowMatching)
+    assert isinstance(policy.net, Denoiser)
+    s, x = (torch.tensor(rows[None]).to(policy.device, normaliser.obs_mean.dtype) for rows in (obs, noise))
+    with torch.no_grad():
+        act = normaliser.restore_act(method.move(policy.net, normaliser.normalise_obs(s), x))
+    return to_numpy((act if policy.window_bounds is None else act.clamp(*policy.window_bounds))[0])
 
 
 def encode_numpy(policy: PolicyArrays) -> bytes:
@@ -171,6 +109,8 @@ def encode_numpy(policy: PolicyArrays) -> bytes:
         about |= {"format": 2, "layer_norm": bool(policy.norms), "residual": policy.residual}
     if "chunks" in policy.about:
         about["format"] = 3
+    if policy.lengths is not None:
+        about["format"] = 4
     unbounded = np.full_like(policy.act_mean, np.inf)
     low, high = (-unbounded, unbounded) if policy.bounds is None else policy.bounds
     arrays: dict[str, Any] = {
@@ -187,13 +127,18 @@ def encode_numpy(policy: PolicyArrays) -> bytes:
         arrays |= {f"weight_{n}": weight, f"bias_{n}": bias}
     for n, (gain, shift) in enumerate(policy.norms):
         arrays |= {f"gain_{n}": gain, f"shift_{n}": shift}
+    if policy.lengths is not None:
+        arrays["lengths"] = policy.lengths
     file = io.BytesIO()
     np.savez(file, **arrays)
     return file.getvalue()
 
 
 def encode_onnx(policy: PolicyArrays) -> bytes:
-    """Return a graph from `observation` (batch, size) to `action` (batch, size), both float32."""
+    """Return a graph from `observation` (batch, size) to `action` (batch, size), both float32.
+
+    Of flow matching it has a second input, `noise`, with the size of the action.
+    """
     try:
         from onnx import TensorProto, helper, numpy_helper
     except ImportError:
@@ -225,6 +170,17 @@ def encode_onnx(policy: PolicyArrays) -> bytes:
             return node("LeakyRelu", x, alpha=0.01)
         return node({"tanh": "Tanh", "relu": "Relu"}[policy.activation], x)
 
+    def network(x: str, weights: Sequence[str], biases: Sequence[str]) -> str:
+        last = len(weights) - 1
+        for n, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+            h = node("Gemm", x, weight, bias)
+            if n < last:
+                if policy.norms:
+                    h = node("LayerNormalization", h, *map(constant, policy.norms[n]), epsilon=LAYER_NORM_EPS)
+                h = activate(h)
+            x = node("Add", x, h) if policy.residual and 0 < n < last else h
+        return x
+
     varies = policy.obs_std > 0
     x = node("Sub", "observation", constant(policy.obs_mean))
     x = node("Div", x, constant(np.where(varies, policy.obs_std, np.float32(1))))
@@ -244,13 +200,17 @@ def encode_onnx(policy: PolicyArrays) -> bytes:
             x = activate(node("Conv", x, constant(weight), constant(bias), strides=[stride, stride]))
         x = node("Flatten", x)
         x = x if numbers is None else node("Concat", x, numbers, axis=1)
-    for n, (weight, bias) in enumerate(policy.layers):
-        h = node("Gemm", x, constant(weight), constant(bias))
-        if n < len(policy.layers) - 1:
-            if policy.norms:
-                h = node("LayerNormalization", h, *map(constant, policy.norms[n]), epsilon=LAYER_NORM_EPS)
-            h = activate(h)
-        x = node("Add", x, h) if policy.residual and 0 < n < len(policy.layers) - 1 else h
+    if policy.lengths is None:
+        x = network(x, *([constant(array) for array in arrays] for arrays in zip(*policy.layers, strict=True)))
+    else:
+        *hidden, (_, last) = policy.layers
+        seen, out = node("MatMul", x, constant(hidden[0][0][len(last) :])), constant(last)  # the same in all steps
+        weights = [constant(policy.layers[0][0][: len(last)]), *(constant(weight) for weight, _ in policy.layers[1:])]
+        x = "noise"
+        for k, length in enumerate(policy.lengths):
+            first, *others = (constant(bias[k]) for _, bias in hidden)
+            velocity = network(x, weights, [node("Add", seen, first), *others, out])
+            x = node("Add", x, node("Mul", velocity, constant(length)))
     x = node("Add", node("Mul", x, constant(policy.act_std)), constant(policy.act_mean))
     if policy.bounds is not None:
         x = clip(x, *policy.bounds)
@@ -260,6 +220,7 @@ def encode_onnx(policy: PolicyArrays) -> bytes:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", size])
 
     inputs, outputs = [batch_of("observation", len(policy.obs_mean))], [batch_of("action", len(policy.act_mean))]
+    inputs += [] if policy.lengths is None else [batch_of("noise", len(policy.act_mean))]
     graph = helper.make_graph(nodes, "policy", inputs, outputs, constants)
     opsets = [helper.make_opsetid("", OPSET)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="diffclone")
@@ -276,7 +237,11 @@ def load_onnx(path: Path) -> ActFunction:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session: Any = onnxruntime.InferenceSession(path.read_bytes(), options, providers=["CPUExecutionProvider"])
-    return lambda obs: session.run(["action"], {"observation": obs})[0]
+
+    def act(obs: Floats, noise: Floats | None = None) -> Floats:
+        return session.run(["action"], {"observation": obs} | ({} if noise is None else {"noise": noise}))[0]
+
+    return act
 
 
 def load_numpy(path: Path) -> ActFunction:
@@ -284,8 +249,11 @@ def load_numpy(path: Path) -> ActFunction:
     policy = runtime.load(path)
     if policy.chunks is None:
         return policy
-    history: int = policy.chunks.history
-    return lambda obs: policy.plan(obs.reshape(len(obs), history, -1)).reshape(len(obs), -1)
+
+    def act(obs: Floats, noise: Floats | None = None) -> Floats:
+        return policy.plan(obs.reshape(len(obs), policy.chunks.history, -1), noise=noise).reshape(len(obs), -1)
+
+    return act
 
 
 def onnx_missing() -> MissingPackage:

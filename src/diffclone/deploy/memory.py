@@ -202,17 +202,24 @@ class Session:
         self.memory = None
 
 
-def onnx_session(path: str) -> Session:
-    """Return a session of a policy that `diffclone export RUN --to onnx` wrote. Needs onnxruntime."""
+def onnx_session(path: str, seed: int | None = None) -> Session:
+    """Return a session of a policy that `diffclone export RUN --to onnx` wrote. Needs onnxruntime.
+
+    Flow matching draws new noise in every call; a seed makes it repeatable.
+    """
     import onnxruntime
 
     session: Any = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     properties = session.get_modelmeta().custom_metadata_map
     chunks = Chunks.from_dict(json.loads(properties.get("chunks", "{}")))
     obs, act = session.get_inputs()[0].shape[1] // chunks.history, session.get_outputs()[0].shape[1] // chunks.horizon
+    starts, rng = len(session.get_inputs()) > 1, np.random.default_rng(seed)  # flow matching starts from noise
 
     def plan(windows: Floats, rows: Rows) -> Floats:
-        chunk = session.run(["action"], {"observation": windows.reshape(len(windows), -1)})[0]
+        inputs = {"observation": windows.reshape(len(windows), -1)}
+        if starts:
+            inputs["noise"] = rng.standard_normal((len(windows), chunks.horizon * act), np.float32)
+        chunk = session.run(["action"], inputs)[0]
         return chunk.reshape(len(windows), chunks.horizon, act)
 
     return Session(partial(predict, chunks, plan, (obs, act)))

@@ -107,10 +107,21 @@ class FlowMatching(Method[Denoiser]):
 
     def act(self, weights: Denoiser, obs: Obs, rng: Rng) -> Act:
         """Draw an action."""
-        x = rng["start"].normal(obs.shape[-2], weights.out.bias.shape[-1])
-        times = [round(TIMES * step / self.calls) for step in range(self.calls + 1)]
-        n = (TIMES // self.calls).bit_length() - 1
-        for k, after in pairwise(times):
+        return self.move(weights, obs, rng["start"].normal(obs.shape[-2], weights.out.bias.shape[-1]))
+
+    def move(self, weights: Denoiser, obs: Obs, x: Act) -> Act:
+        """Return the action that noise x becomes."""
+        for k, after in self.steps:
             now = torch.full(x.shape[:-1], k, device=x.device)
-            x = x + (after - k) / TIMES * self.velocity(weights, x, now, torch.full_like(now, n), obs)
+            x = x + (after - k) / TIMES * self.velocity(weights, x, now, torch.full_like(now, self.length), obs)
         return x
+
+    @property
+    def steps(self) -> list[tuple[int, int]]:
+        """The Euler steps: τ T before and after each of them."""
+        return list(pairwise(round(TIMES * step / self.calls) for step in range(self.calls + 1)))
+
+    @property
+    def length(self) -> int:
+        """The length of a step is 2ⁿ/T if the network knows lengths; this is n."""
+        return (TIMES // self.calls).bit_length() - 1
