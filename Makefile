@@ -1,4 +1,4 @@
-# make demo   learn FetchPick from 27 demonstrations with BC and DBC; writes demo/index.html
+# make demo   learn FetchPick from 27 demonstrations with three methods; writes demo/index.html
 # make test   run the tests
 # Both create a virtual environment first, with the exact versions of constraints.txt.
 PYTHON ?= python3

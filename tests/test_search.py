@@ -255,7 +255,7 @@ def test_a_folder_with_something_else_is_not_changed(tmp_path: Path) -> None:
         (line_demonstrations(1, steps=60), "1 episode: too few to hold out whole ones. Pieces", 1),
         (line_demonstrations(1, steps=4), "1 episode with 4 steps is too few to hold any out.*BC for 20", 0),
         (line_demonstrations(3, steps=1), "3 episodes with 3 steps are too few to hold any out", 0),
-        (line_demonstrations(12, steps=1), "episodes have one step: the choice is by the error of single", 1),
+        (line_demonstrations(12, steps=1), "", 1),
     ],
 )
 def test_poor_data_still_gives_a_policy(
@@ -263,8 +263,7 @@ def test_poor_data_still_gives_a_policy(
 ) -> None:
     monkeypatch.setattr(search, "FALLBACK_UPDATES", 20)
     result, said = run(tmp_path / "run", demos)
-    assert len(result.notes) == 1
-
+    assert len(result.notes) == bool(says), "episodes of one step need no remark"
     assert re.search(says, said[0])
     assert (result.choice is not None) == bool(searches)
     assert isinstance(result.policy.method, BC | DBC | FlowMatching)

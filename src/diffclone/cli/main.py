@@ -24,7 +24,7 @@ EXIT_ERROR, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 130, 1
 COMMANDS: Registry[str] = Registry(
     "command",
     {
-        "demo": "Learn FetchPick from 27 demonstrations with BC and DBC, and write a page.",
+        "demo": "Learn FetchPick from 27 demonstrations with three methods, and write a page.",
         "tasks": "List the bundled tasks and their experts.",
         "collect": "Record demonstrations of a task's bundled expert.",
         "record": "Record demonstrations of your own function or policy in any Gymnasium environment.",

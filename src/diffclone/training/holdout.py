@@ -62,8 +62,6 @@ def divide(
             f"{demos.num_episodes} episode{'s' * (demos.num_episodes > 1)}: too few to hold out whole ones. Pieces of "
             "them are held out, which shows over-fitting less well."
         )
-    if demos.lengths.max() == 1:
-        notes.append("episodes have one step: the choice is by the error of single actions.")
     if demos.obs.dtype == np.uint8:
-        notes.append("observations are images: only BC is tried, and the choice is by the error of single actions.")
+        notes.append("observations are images: only BC is tried.")
     return parts, notes
