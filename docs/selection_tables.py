@@ -12,14 +12,22 @@ import numpy as np
 from diffclone.experiments.study.results import chosen_estimate, describe_configuration, difference, estimate
 from diffclone.records import Record
 from diffclone.reports.numbers import unit_label
-from diffclone.training.search_plan import GRIDS, Grid
+from diffclone.settings import describe_method
+from diffclone.tasks import TASKS
 from docs import study_tables
 
 RECORDS = Path(__file__).parent / "records" / "selection.jsonl"
-DEVELOPMENT = ("maze-25", "fetch-pick-27", "fetch-pick-68", "fetch-pick-10", "cheetah-1")
-"""Settings of the tasks that the rule was developed on. It was fixed before it was tested on the others."""
-RULES = {
-    "the rule": "**`train`**",
+DEVELOPMENT = (
+    "maze-25",
+    "fetch-pick-10",
+    "ant-reach-20",
+    "hand-rotate-8",
+    "metaworld/coffee-pull-20",
+    "spiral-1",
+    "walker-1",
+)
+"""Settings on which scores of flow matching were known before the rule was fixed."""
+METRICS = {
     "track_20": "`track_20`",
     "track_5": "`track_5`",
     "error_absolute": "absolute error",
@@ -28,59 +36,57 @@ RULES = {
     "near_absolute": "error nearby",
     "sensitivity": "sensitivity",
     "disagreement": "disagreement",
-    "last": "last snapshot",
-    "random": "random",
-    "tuned BC": "BC, tuned",
-    "tuned DBC (paper)": "DBC (paper), tuned",
-    "tuned DBC (ours)": "DBC (ours), tuned",
 }
+RULES = {
+    "tuning": {
+        **METRICS,
+        "last": "last snapshot",
+        "random": "random",
+        "tuned BC": "BC, tuned",
+        "tuned DBC (paper)": "DBC (paper), tuned",
+        "tuned DBC (ours)": "DBC (ours), tuned",
+    },
+    "search": {
+        "the rule": "**`train`**",
+        **METRICS,
+        "last bc": "BC, last snapshot",
+        "last flow-matching": "flow matching, last snapshot",
+        "tuned bc": "BC, tuned",
+        "tuned flow-matching": "flow matching, tuned",
+    },
+}
+"""Columns, by the study that has the candidates."""
 FINAL = Path(__file__).parent / "records" / "search.jsonl.gz"
 COST = Path(__file__).parent / "records" / "searching.jsonl"
 
 
-def read_records() -> list[Record]:
+def read_records(study: str) -> list[Record]:
     """Return one Record per setting, those of development first."""
     return sorted(
-        Record.read_all(RECORDS), key=lambda r: (r.results["setting"] not in DEVELOPMENT, r.results["setting"])
+        (r for r in Record.read_all(RECORDS) if r.results["study"] == study),
+        key=lambda r: (r.results["setting"] not in DEVELOPMENT, r.results["setting"]),
     )
 
 
-def regret_table(key: str) -> str:
-    """Return a row per setting with the regret of each rule; mean and worst of development and of tests apart."""
-    records = read_records()
-    groups = {"development": [r for r in records if r.results["setting"] in DEVELOPMENT]}
-    groups["test"] = [r for r in records if r not in groups["development"]]
-    lines = [f"| setting | {' | '.join(RULES.values())} |", f"|---|{'---|' * len(RULES)}"]
+def regret_table(study: str) -> str:
+    """Return a row per setting with the regret of each rule, then mean and worst.
+
+    Of the search, settings of development and of the test are apart.
+    """
+    records, rules = read_records(study), RULES[study]
+    groups = {"": records}
+    if study == "search":
+        known = [r for r in records if r.results["setting"] in DEVELOPMENT]
+        groups = {"development, ": known, "test, ": [r for r in records if r not in known]}
+    heads = ["setting", "best, % of the expert", *rules.values()]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
     for name, group in groups.items():
-        rows = np.array([[r.results[key].get(rule, np.nan) for rule in RULES] for r in group], dtype=np.float64)
-        shown = {str(r.results["setting"]): row for r, row in zip(group, rows, strict=True)}
-        shown |= {f"**{name}, mean**": np.nanmean(rows, 0), f"**{name}, worst**": np.nanmax(rows, 0)}
+        rows = np.array([[r.results["regret_split"].get(rule, np.nan) for rule in rules] for r in group])
+        shown = {f"{r.results['setting']} | {r.results['best']:.1f}": row for r, row in zip(group, rows, strict=True)}
+        shown |= {f"**{name}mean** |": rows.mean(0), f"**{name}worst** |": rows.max(0)}
         for label, row in shown.items():
             cells = ["–" if np.isnan(value) else f"{value:.1f}" for value in row.tolist()]
             lines.append(f"| {label} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def final_table() -> str:
-    """Return, for each setting, the policy that `train` gives beside tuned BC and tuned DBC, on evaluation starts."""
-    records = [r for r in Record.read_all(FINAL) if r.results["study"] == "final"]
-    lines = [
-        "| setting | `train` chose | `train` | BC, tuned | DBC, tuned | `train` − BC | `train` − DBC | seeds × starts |"
-    ]
-    lines.append("|---|---|---|---|---|---|---|---|")
-    for name in dict.fromkeys(r.results["setting"] for r in records):
-        own = {r.results["method"]: r for r in records if r.results["setting"] == name}
-        found = {title: estimate(r) for title, r in own.items()}
-        chosen: Any = own["train"].results["chosen"]
-        cells = [
-            f"{chosen['method']}, {describe_configuration(chosen['fields'])}, {chosen['updates']:,} updates",
-            *(f"{e.mean:.1f} ({e.interval[0]:.1f} … {e.interval[1]:.1f})" for e in found.values()),
-        ]
-        for title in list(found)[1:]:
-            d = difference(found["train"], found[title])
-            cells.append(f"{d.mean:+.1f} ({d.interval[0]:+.1f} … {d.interval[1]:+.1f})".replace("-", "−"))
-        seeds, starts = found["train"].outcomes.shape
-        lines.append(f"| {name} | {' | '.join(cells)} | {seeds} × {starts} |")
     return "\n".join(lines)
 
 
@@ -88,68 +94,49 @@ TUNED = ("BC", "DBC (paper)", "DBC (ours)")
 """Methods of the study of tuning beside `train`."""
 
 
-def fair_table() -> str:
-    """Return, for each setting of the study of tuning, what `train` gives beside `fit(BC())` and the tuned methods."""
-    records = Record.read_all(FINAL)
-    plain = {str(r.results["setting"]): estimate(r) for r in records if r.results["study"] == "plain"}
-    heads = ["setting", "`train` chose", "`train`", "`fit(BC())`", *(f"{name}, tuned" for name in TUNED)]
-    heads += ["`train` − `fit(BC())`", "`train` − BC, tuned"]
+def final_table() -> str:
+    """Return, for each setting, the policy that `train` gives beside tuned BC and plain BC, on evaluation starts."""
+    records = [r for r in Record.read_all(FINAL) if r.results["study"] == "final"]
+    heads = ["setting", "`train` chose", "`train`", "BC, tuned", "`fit(BC())`", "`train` − BC, tuned"]
+    heads += ["`train` − `fit(BC())`", "seeds × starts"]
     lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    for record in (r for r in records if r.results["study"] == "train"):
-        name, chosen, own = str(record.results["setting"]), record.results["chosen"], estimate(record)
-        unit = study_tables.unit_of(name)
-        label = {"bc": "BC", "dbc": "DBC"}[chosen["method"]]
+    names = dict.fromkeys(str(r.results["setting"]) for r in records)
+    for name in sorted(names, key=lambda n: (n not in DEVELOPMENT, n)):
+        own = {r.results["method"]: r for r in records if r.results["setting"] == name}
+        ours, tuned, plain = (estimate(own[title]) for title in ("train", "BC, tuned", "BC, plain"))
+        chosen: Any = own["train"].results["chosen"]
+        unit = "return" if TASKS[str(own["train"].results["task"])].metric == "return" else "success"
+        known = " (development)" if name in DEVELOPMENT else ""
+        cells = [f"{name}{known} ({unit_label(unit)})"]
+        cells.append(f"{describe_method(chosen['method'])}, {chosen['updates']:,} updates")
+        cells += [study_tables.describe(e, unit) for e in (ours, tuned, plain)]
+        cells += [study_tables.signed(difference(ours, e), unit) for e in (tuned, plain)]
+        seeds, starts = ours.outcomes.shape
+        lines.append(f"| {' | '.join(cells)} | {seeds} × {starts} |")
+    return "\n".join(lines)
+
+
+def fair_table() -> str:
+    """Return, for each setting of the study of tuning, what `train` gives beside the methods that it tuned."""
+    records = [r for r in Record.read_all(FINAL) if r.results["study"] == "final" and r.results["method"] == "train"]
+    heads = ["setting", "`train`", *(f"{name}, tuned" for name in TUNED), *(f"`train` − {name}" for name in TUNED)]
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    for record in records:
+        name, ours = str(record.results["setting"]), estimate(record)
         tuned = [chosen_estimate(study_tables.read_records(), name, title) for title in TUNED]
-        others = [plain.get(name), *tuned]
-        cells = [f"{name} ({unit_label(unit)})"]
-        cells.append(f"{label}, {describe_configuration(chosen['fields'])}, {chosen['updates']:,} updates")
-        cells += [study_tables.NOT_RUN if e is None else study_tables.describe(e, unit) for e in (own, *others)]
-        cells += ["–" if e is None else study_tables.signed(difference(own, e), unit) for e in others[:2]]
+        if not any(tuned):
+            continue
+        unit = study_tables.unit_of(name)
+        cells = [f"{name} ({unit_label(unit)})", study_tables.describe(ours, unit)]
+        cells += [study_tables.NOT_RUN if e is None else study_tables.describe(e, unit) for e in tuned]
+        cells += ["–" if e is None else study_tables.signed(difference(ours, e), unit) for e in tuned]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def settings_table() -> str:
-    """Return what was tried on each setting."""
-    lines = ["| setting | candidates | best score, % of the expert | seeds × validation starts | metric of the rule |"]
-    lines.append("|---|---|---|---|---|")
-    for record in read_records():
-        r = record.results
-        counts = f"{r['candidates']} ({', '.join(r['methods'])})"
-        lines.append(
-            f"| {r['setting']} | {counts} | {r['best']:.1f} | {r['seeds']} × {r['episodes']} | `{r['metric']}` |"
-        )
-    return "\n".join(lines)
-
-
-def grids_table() -> str:
-    """Return the regret of the rule with each grid of `train`, on each setting."""
-    records = [r for r in read_records() if r.results.get("grids")]
-    names = [f"{r.results['setting']}{'' if r.results['setting'] in DEVELOPMENT else ' (test)'}" for r in records]
-    lines = [f"| grid | {' | '.join(names)} | mean | worst |", f"|---|{'---|' * (len(names) + 2)}"]
-    for k, grid in enumerate(GRIDS):
-        values = [r.results["grids"][k] for r in records]
-        if None in values:
-            continue
-        shown = " | ".join(f"{value:.1f}" for value in values)
-        lines.append(f"| {describe(grid)} | {shown} | {np.mean(values):.1f} | {max(values):.1f} |")
-    return "\n".join(lines)
-
-
-def describe(grid: Grid) -> str:
-    """Return the values of a grid."""
-    noise, λ, κ, lr = (
-        ", ".join(f"{value:g}" for value in values)
-        for values in (grid.state_noise, grid.coefficient, grid.away, grid.lr)
-    )
-    guided = f"; DBC: λ {λ}, κ {κ}" if grid.coefficient else ""
-    rates = f"; lr {lr}" if len(grid.lr) > 1 else ""
-    return f"BC: state noise {noise}{guided}{rates}; up to {max(grid.snapshots):,} updates"
-
-
 def refit_table() -> str:
     """Return the success of BC by updates, trained on part of the demonstrations and on all of them."""
-    records = [r for r in read_records() if r.results["refit"]["updates"]]
+    records = [r for r in read_records("tuning") if r.results["refit"]["updates"]]
     updates = sorted({update for r in records for update in r.results["refit"]["updates"]})
     lines = [f"| setting | trained on | {' | '.join(f'{u:,}' for u in updates)} |", f"|---|---|{'---|' * len(updates)}"]
     for record in records:
@@ -171,10 +158,8 @@ def cost_table() -> str:
         row, chosen = found[key], "–"
         if "chosen" in row:
             own: Any = row["chosen"]
-            chosen = (
-                f"of {row['candidates']} candidates: {own['method'].upper()}, {describe_configuration(own['fields'])}"
-            )
-            chosen += f", {own['updates']:,} updates"
+            settings = f"{describe_configuration(own['fields'])}, {own['updates']:,} updates"
+            chosen = f"of {row['candidates']} candidates: {describe_method(own['method'])}, {settings}"
         lines.append(f"| {label} | {row['seconds'] / 60:.1f} | {row['member_updates']:,} | {chosen} |")
     data, machine = record.data, record.settings["machine"]
     about = f"{data['episodes']} episodes, {data['steps']:,} transitions of {data['task']}"
@@ -185,11 +170,9 @@ def cost_table() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "search-cost": cost_table,
-    "selection-settings": settings_table,
     "selection-refit": refit_table,
-    "selection-grids": grids_table,
-    "selection-regret": lambda: regret_table("regret"),
-    "selection-regret-split": lambda: regret_table("regret_split"),
+    "selection-metrics": lambda: regret_table("tuning"),
+    "selection-regret": lambda: regret_table("search"),
     "selection-final": final_table,
     "selection-fair": fair_table,
 }

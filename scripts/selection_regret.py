@@ -222,7 +222,9 @@ def main() -> None:
     if given.out is not None:
         for setting in settings:
             make_record(setting, rules, given.seeds, records).append_to(given.out)
-    table = {s.name: regrets(s, rules, given.seeds, split=given.split) for s in settings}
+    table = {
+        f"{s.records[0].results['study']} {s.name}": regrets(s, rules, given.seeds, split=given.split) for s in settings
+    }
     # The two studies have different methods.
     means = {
         name: float(np.mean([found[name] for found in table.values()]))
@@ -232,7 +234,7 @@ def main() -> None:
     rows = sorted(means, key=means.__getitem__)
     fixed = ("the rule", "last", "error_squared", "error_absolute", "random", "tuned BC")
     print("rule".ljust(36), *(name.rjust(14) for name in table), "mean".rjust(7), "worst".rjust(7))
-    for name in [*rows[: given.rows], *(name for name in fixed if name not in rows[: given.rows])]:
+    for name in [*rows[: given.rows], *(name for name in fixed if name in rows[given.rows :])]:
         values = [found[name] for found in table.values()]
         print(name.ljust(36), *(f"{v:14.1f}" for v in values), f"{np.mean(values):7.1f} {max(values):7.1f}")
 

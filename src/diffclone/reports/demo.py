@@ -87,7 +87,8 @@ def draw_success(points: Sequence[Mapping[str, Any]], final: float) -> PageFigur
     """Draw success over updates, one line per method with its interval, and the choice."""
     ticks = sorted({int(point["updates"]) for point in points})
     described: list[str] = []
-    for method in STYLES:
+    shown = {name: style for name, style in STYLES.items() if any(point["method"] == name for point in points)}
+    for method in shown:
         own = [point for point in points if point["method"] == method]
         values = ", ".join(f"{100 * p['success']:.0f} at {p['updates']:,}" for p in own)
         described.append(f"{method}: {values}.")
@@ -95,7 +96,7 @@ def draw_success(points: Sequence[Mapping[str, Any]], final: float) -> PageFigur
     def draw(*, narrow: bool) -> Figure:
         with new_figure(*((NARROW, 3.4) if narrow else (8.0, 4.2))) as figure:
             axes = figure.add_subplot()
-            for method, (colour, marker) in STYLES.items():
+            for method, (colour, marker) in shown.items():
                 own = [point for point in points if point["method"] == method]
                 updates, success = [p["updates"] for p in own], [100 * p["success"] for p in own]
                 axes.plot(updates, success, color=LIGHT[colour], marker=marker, markersize=4.5, label=method)
