@@ -26,7 +26,7 @@ DEVELOPMENT = (
     "spiral-1",
     "walker-1",
 )
-"""Settings on which scores of flow matching were known before the rule was fixed."""
+"""Settings on which scores of flow matching were known before the rule was fixed. Not all were run with it."""
 METRICS = {
     "track_20": "`track_20`",
     "track_5": "`track_5`",
