@@ -35,11 +35,11 @@ from diffclone.tasks.batch import Starts
 from diffclone.training.choice import Candidate, choose, list_candidates
 from diffclone.training.holdout import divide
 from diffclone.training.runs import Run, train_run
-from diffclone.training.search_plan import FALLBACK_UPDATES, GRIDS, Grid, stacks
+from diffclone.training.search_plan import DEFAULT_GRIDS, FALLBACK_UPDATES, GRIDS, Grid, stacks
 from diffclone.training.selection import SelectionContext, selection_metrics
 
-GRID = 3
-"""Place in `GRIDS` of the grid that fits into the default budget on two cores."""
+GRID = DEFAULT_GRIDS - 1
+"""Place in `GRIDS` of the largest grid that the default budget has."""
 FRESH_SEEDS = tuple(range(100, 108))
 VALIDATION_EPISODES, EVALUATION_EPISODES, EXTERNAL_EPISODES = 24, 100, 50
 LONG_VALIDATION_EPISODES = 6

@@ -17,7 +17,7 @@ from diffclone.training import Progress, search, search_plan
 from diffclone.training.choice import Candidate, choose, describe_choice, list_candidates, scores
 from diffclone.training.search import SearchOptions, search_in_folder
 from diffclone.training.search_pace import CLOSING, Deadline, OutOfTime, Pace, affordable
-from diffclone.training.search_plan import GRIDS, Grid, Rates, choose_grid, chosen_method, describe_grid
+from diffclone.training.search_plan import DEFAULT_GRIDS, GRIDS, Grid, Rates, choose_grid, chosen_method, describe_grid
 from test_selection import line_demonstrations
 
 TINY = Grid(2, (32, 64), (1e-3,), (0.0, 0.1), (1.0,), (0.0, 1.0), 32, (48,))
@@ -97,6 +97,7 @@ def test_a_larger_budget_gives_a_larger_grid() -> None:
     assert places[-1] == len(GRIDS) - 1
     for budget, grid in zip((60, 240, 3600), grids[1:], strict=False):
         assert sum(RATES.seconds(grid).values()) <= budget
+    assert choose_grid(RATES, 1e6, DEFAULT_GRIDS) == GRIDS[DEFAULT_GRIDS - 1]
     images = choose_grid(RATES, 1e6, images=True)
     assert (images.dbc_members, images.flow_members) == (0, 0)
 

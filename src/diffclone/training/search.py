@@ -33,6 +33,7 @@ from diffclone.training.holdout import divide
 from diffclone.training.runs import Run, train_run
 from diffclone.training.search_pace import Deadline, OutOfTime, Pace, affordable
 from diffclone.training.search_plan import (
+    DEFAULT_GRIDS,
     FALLBACK_UPDATES,
     Grid,
     Rates,
@@ -203,7 +204,8 @@ def plan_grid(
     elif "grid" not in state:
         rates = measure_rates(train, options.device, options.precision, options.seeds)
         rates = replace(rates, score=measure_score(train, context, options))
-        grid = choose_grid(rates, deadline.left, images=train.obs.dtype == np.uint8)
+        count = DEFAULT_GRIDS if options.budget <= BUDGET else None
+        grid = choose_grid(rates, deadline.left, count, images=train.obs.dtype == np.uint8)
         state.update(save(folder, state, grid=asdict(grid), rates=asdict(rates)))
     return read_grid(state["grid"]), read_rates(state)
 

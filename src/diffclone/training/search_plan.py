@@ -98,6 +98,8 @@ GRIDS = (
     ),
 )
 """From small to large. κ is 0 in all: with κ = 1 the rule can prefer policies that never succeed (docs/training.md)."""
+DEFAULT_GRIDS = 4
+"""Grids that a search with the default budget may use, however fast the machine is. The last of them was tested."""
 STACKS = ("bc", "flow-matching", "dbc")
 """Methods that a search tries, in this order."""
 
@@ -149,12 +151,13 @@ class Rates:
         return {**guide, "final training: policy": self.slower(grid, method) * updates / self.final[method]}
 
 
-def choose_grid(rates: Rates, seconds: float, *, images: bool = False) -> Grid:
-    """Return the largest grid that fits into the time in seconds; the smallest if none does.
+def choose_grid(rates: Rates, seconds: float, count: int | None = None, *, images: bool = False) -> Grid:
+    """Return the largest of the first `count` grids that fits into the time in seconds; the smallest if none does.
 
     Images are tried with BC alone: DBC would need an encoder before its guide, and flow matching takes no images.
     """
     grids = [replace(grid, coefficient=(), guide_updates=0, flow=()) for grid in GRIDS] if images else GRIDS
+    grids = grids[:count]
     fits = [grid for grid in grids if sum(rates.seconds(grid).values()) <= MARGIN * seconds]
     return fits[-1] if fits else grids[0]
 
