@@ -68,6 +68,14 @@ def test_the_rule_is_the_absolute_error_of_held_out_actions() -> None:
     )
 
 
+def test_dbc_is_shown_and_not_chosen() -> None:
+    low = Candidate("dbc", {}, 1, {"error_absolute": 0.1})
+    assert choose([low, candidate(2, error_absolute=0.2)]) == 1
+    assert scores([low, candidate(2, error_absolute=0.2)]).tolist() == [np.inf, 0.0]
+    assert choose([low, candidate(2, error_absolute=np.nan)]) == 0, "unless nothing else can be chosen"
+    assert choose([low, candidate(2, error_absolute=0.2)], ("error_absolute",)) == 0
+
+
 def test_a_choice_that_is_not_the_best_says_why() -> None:
     candidates = [Candidate("bc", {}, updates, {"error_absolute": 1 / updates}) for updates in (100, 200)]
     assert "lowest error of held-out actions of 2 candidates (0.005)" in describe_choice(candidates[1], candidates)

@@ -5,7 +5,8 @@
     choice = the smallest S
 
 A candidate is a configuration at one snapshot of its training. Candidates with weights that are not finite are not
-considered. docs/training.md compares this rule with others.
+considered, and neither is DBC if another method was tried: its held-out error is low where its success is not.
+docs/training.md compares this rule with others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,8 @@ import numpy.typing as npt
 from diffclone.settings import describe_method, describe_values
 
 ERROR = "error_absolute"
+NOT_CHOSEN = "dbc"
+"""A method that is shown and not chosen."""
 TINY = 1e-9
 """Added to metrics before the logarithm: an error may be exactly zero."""
 
@@ -80,11 +83,13 @@ def column(candidates: Sequence[Candidate], metric: str) -> npt.NDArray[np.float
 
 
 def scores(candidates: Sequence[Candidate], metrics: Sequence[str] = ()) -> npt.NDArray[np.float64]:
-    """Return S of each candidate; infinite for one whose held-out error is not finite.
+    """Return S of each candidate; infinite for one that is not considered.
 
     `metrics` are used instead of the absolute error: S is then their mean. One that is not known for all is left out.
     """
     finite = np.isfinite(column(candidates, ERROR))
+    others = np.array([candidate.method != NOT_CHOSEN for candidate in candidates])
+    finite &= others if not metrics and (finite & others).any() else True
     total, used = np.zeros(len(candidates)), 0
     for values in (column(candidates, name) for name in metrics or (ERROR,)):
         if finite.any() and np.isfinite(values[finite]).all():

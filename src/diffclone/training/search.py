@@ -1,8 +1,8 @@
 """`search`: choose a method, its settings and its training length from the demonstrations alone.
 
-Some episodes are held out. BC, flow matching and DBC are trained on the others, with several settings and seeds at
-once. Every snapshot is measured on the held-out episodes (`selection.py`), a rule chooses one (`choice.py`), and the
-chosen settings are trained on all demonstrations for the chosen number of updates.
+Some episodes are held out. BC and flow matching are trained on the others, with several lengths and seeds at once.
+Every snapshot is measured on the held-out episodes (`selection.py`), a rule chooses one (`choice.py`), and the chosen
+settings are trained on all demonstrations for the chosen number of updates.
 
 FOLDER/search.json     what is tried and what was chosen
 FOLDER/search/         the runs of the search, removed at the end
