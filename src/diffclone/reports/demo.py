@@ -50,8 +50,8 @@ def demo_page(shown: DemoPage) -> str:
                 "An arm learns to pick up a block and to carry it to a goal. BC (behavioural cloning alone), DBC "
                 "(guided by a diffusion model of the expert's state-action pairs) and flow matching (which draws an "
                 "action in eight calls of its network) were trained on part of the demonstrations. The search chose "
-                "method, settings and training length on the other part, without the environment; the success rates "
-                "below were measured afterwards.",
+                "method and training length on the other part, without the environment; DBC is shown and not chosen. "
+                "The success rates below were measured afterwards.",
             ],
             facts=list_facts(shown),
             sections=[
