@@ -1,7 +1,7 @@
 """The `demo` command: FetchPick from 27 demonstrations."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import final
 
@@ -24,11 +24,12 @@ from diffclone.training import Progress
 from diffclone.training.display import Bars
 from diffclone.training.runs import Run, evaluation_record, record_evaluation
 from diffclone.training.search import SEARCH, SEARCH_FILE, SearchOptions, SearchResult, search_in_folder
-from diffclone.training.search_plan import Grid
+from diffclone.training.search_plan import DEFAULT_GRIDS, GRIDS, Grid
 from diffclone.training.selection import same_settings
 
 SETTING = "fetch-pick-27"
-GRID = Grid(3, (500, 1_000, 2_000, 4_000, 8_000), coefficient=(3.0,), guide_updates=6_000, flow=(2_000, 4_000, 8_000))
+GRID = replace(GRIDS[DEFAULT_GRIDS - 1], seeds=3, coefficient=(3.0,), guide_updates=6_000)
+"""What `train` tries by default, with another seed, and DBC, which is shown and not chosen."""
 QUICK_GRID = Grid(2, (16, 32), coefficient=(3.0,), guide_updates=32, flow=(32,))
 COLUMNS = ("method", "updates", "success", "95 %", "seeds × episodes", "")
 
