@@ -22,6 +22,9 @@ def external_table() -> str:
     experts = {record.results["task"]: record for record in records if record.kind == "expert"}
     policies = {record.results["task"]: record for record in records if record.kind == "evaluation"}
     for task in EXTERNAL:
+        if task.name not in experts:
+            lines.append(f"| {task.name} | not run |{' – |' * 6}")
+            continue
         expert, bc = experts[task.name].results, "not run | – | – | –"
         if (record := policies.get(task.name)) is not None:
             results, settings = record.results, dict[str, Any](record.settings)

@@ -116,4 +116,12 @@ METAWORLD = (
     metaworld_task("shelf-place", "An arm puts a block onto a shelf."),
     metaworld_task("disassemble", "An arm lifts a nut off a peg."),
     metaworld_task("basketball", "An arm drops a ball into a basket."),
+    metaworld_task("hand-insert", "An arm puts a block into a hole."),
+    metaworld_task("push-wall", "An arm pushes a puck around a wall to a goal."),
+    metaworld_task("box-close", "An arm puts the lid onto a box."),
+    metaworld_task("bin-picking", "An arm moves a block from one bin into another."),
+    metaworld_task("soccer", "An arm pushes a ball into a goal."),
+    metaworld_task("peg-insert-side", "An arm inserts a peg sideways into a hole."),
+    metaworld_task("lever-pull", "An arm pulls a lever up."),
+    metaworld_task("sweep-into", "An arm sweeps a block into a hole of the table."),
 )
