@@ -57,15 +57,37 @@ def test_missing_metrics_and_diverged_candidates_are_left_out() -> None:
     assert scores(found)[0] == np.inf
 
 
+def flow(updates: int, error: float, **more: float) -> Candidate:
+    return Candidate("flow-matching", {"training.lr": 1e-3}, updates, {"error_absolute": error, **more})
+
+
 def test_the_rule_is_the_absolute_error_of_held_out_actions() -> None:
-    flow = Candidate(
-        "flow-matching", {"training.lr": 1e-3}, 8_000, {"error_absolute": 0.1, "error_squared": 0.9, "track_5": 0.9}
-    )
-    found = [candidate(500, error_absolute=0.2, error_squared=0.1, track_5=0.1), flow]
+    found = [
+        candidate(500, error_absolute=0.2, error_squared=0.1, track_5=0.1),
+        flow(8_000, 0.1, error_squared=0.9, track_5=0.9),
+    ]
     assert choose(found) == 1
-    assert describe_choice(flow, found).startswith(
-        "flow matching with lr 0.001, 8,000 updates; lowest error of held-out actions of 2 candidates (0.100)"
+    assert describe_choice(found[1], found).startswith(
+        "flow matching with lr 0.001, 8,000 updates; error of held-out actions 0.100; BC has 0.200, and would be "
+        "chosen below 0.091"
     )
+
+
+def test_flow_matching_is_chosen_unless_the_error_of_another_method_is_lower_by_more_than_a_tenth() -> None:
+    near, far = candidate(500, error_absolute=0.182), candidate(500, error_absolute=0.181)
+    assert choose([near, flow(8_000, 0.2)]) == 1, "0.2 / 1.1 = 0.1818…"
+    assert scores([near, flow(8_000, 0.2)]) == pytest.approx([np.log(0.182 * 1.1 / 0.2), 0.0])
+    assert choose([far, flow(8_000, 0.2)]) == 0
+    assert "lowest error of held-out actions of 2 candidates (0.181)" in describe_choice(far, [far, flow(8_000, 0.2)])
+
+
+def test_of_flow_matching_only_the_longest_finite_training_is_considered() -> None:
+    short, long = flow(2_000, 0.1), flow(8_000, 0.15)
+    assert choose([candidate(500, error_absolute=0.16), short, long]) == 2
+    assert choose([candidate(500, error_absolute=0.12), short, long]) == 0, "the short one would have been below"
+    assert scores([short, long]).tolist() == [np.inf, 0.0]
+    assert choose([short, flow(8_000, np.nan)]) == 0
+    assert choose([short, long], ("error_absolute",)) == 0, "rules to compare with consider all lengths"
 
 
 def test_dbc_is_shown_and_not_chosen() -> None:
@@ -80,7 +102,7 @@ def test_a_choice_that_is_not_the_best_says_why() -> None:
     candidates = [Candidate("bc", {}, updates, {"error_absolute": 1 / updates}) for updates in (100, 200)]
     assert "lowest error of held-out actions of 2 candidates (0.005)" in describe_choice(candidates[1], candidates)
     late = describe_choice(candidates[0], candidates)
-    assert "fits into the time left (0.010)" in late
+    assert "fits into the time left (error of held-out actions 0.010)" in late
     assert "BC with 200 updates had 0.005: a larger --budget would train that" in late
 
 

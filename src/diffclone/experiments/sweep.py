@@ -158,7 +158,7 @@ def choose_record(records: Sequence[Record], options: SweepOptions) -> Record:
         )
         for record in records
     ]
-    return records[choose(candidates)]
+    return records[choose(candidates, (ERROR,))]
 
 
 def run_sweep(

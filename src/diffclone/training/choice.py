@@ -1,10 +1,13 @@
 """Choose a configuration and a training length from metrics on held-out episodes.
 
     m(c)   = mean over seeds of the absolute error of held-out actions, for candidate c
-    S(c)   = log(m(c) / min over candidates of m)
-    choice = the smallest S
+    n(c)   = m(c) / 1.1 for flow matching, m(c) for other methods
+    S(c)   = log(n(c) / min over candidates of n)
+    choice = the smallest S; of flow matching only the longest training is considered
 
-A candidate is a configuration at one snapshot of its training. Candidates with weights that are not finite are not
+So the choice is flow matching at its longest training, unless the error of another method is lower by more than a
+tenth: the success of flow matching does not fall with longer training, and at an equal error it is higher than that of
+BC. A candidate is a configuration at one snapshot of its training. Candidates with weights that are not finite are not
 considered, and neither is DBC if another method was tried: its held-out error is low where its success is not.
 docs/training.md compares this rule with others.
 """
@@ -21,6 +24,8 @@ from diffclone.settings import describe_method, describe_values
 ERROR = "error_absolute"
 NOT_CHOSEN = "dbc"
 """A method that is shown and not chosen."""
+PREFERRED, ADVANTAGE = "flow-matching", 1.1
+"""A method that is chosen unless the error of another is lower by more than this factor."""
 TINY = 1e-9
 """Added to metrics before the logarithm: an error may be exactly zero."""
 
@@ -85,19 +90,32 @@ def column(candidates: Sequence[Candidate], metric: str) -> npt.NDArray[np.float
 def scores(candidates: Sequence[Candidate], metrics: Sequence[str] = ()) -> npt.NDArray[np.float64]:
     """Return S of each candidate; infinite for one that is not considered.
 
-    `metrics` are used instead of the absolute error: S is then their mean. One that is not known for all is left out.
+    With `metrics`, S is instead the mean of log(metric / its minimum) over these metrics, and candidates of all methods
+    and lengths are considered. A metric that is not known for all is left out.
     """
     finite = np.isfinite(column(candidates, ERROR))
-    others = np.array([candidate.method != NOT_CHOSEN for candidate in candidates])
-    finite &= others if not metrics and (finite & others).any() else True
+    advantage = np.zeros(len(candidates))
+    if not metrics:
+        finite &= _eligible(candidates, finite)
+        advantage[[c.method == PREFERRED for c in candidates]] = np.log(ADVANTAGE)
     total, used = np.zeros(len(candidates)), 0
     for values in (column(candidates, name) for name in metrics or (ERROR,)):
         if finite.any() and np.isfinite(values[finite]).all():
-            logs = np.log(values[finite] + TINY)
+            logs = np.log(values[finite] + TINY) - advantage[finite]
             total[finite] += logs - logs.min()
             used += 1
     total[~finite] = np.inf
     return total / max(1, used)
+
+
+def _eligible(candidates: Sequence[Candidate], finite: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Return which candidates the rule considers: not DBC beside other methods, and of `PREFERRED` the longest."""
+    others = np.array([c.method != NOT_CHOSEN for c in candidates])
+    longest = max(
+        (c.updates for c, known in zip(candidates, finite, strict=True) if known and c.method == PREFERRED), default=0
+    )
+    short = np.array([c.method == PREFERRED and c.updates < longest for c in candidates])
+    return (others if (finite & others).any() else np.ones_like(others)) & ~short
 
 
 def choose(candidates: Sequence[Candidate], metrics: Sequence[str] = ()) -> int:
@@ -133,14 +151,22 @@ def describe_choice(choice: Candidate, candidates: Sequence[Candidate]) -> str:
     """Return the choice and its reason in one line."""
     parts = [f"{describe_method(choice.method)} with {describe_values(choice.fields)}, {choice.updates:,} updates"]
     own, best = choice.metrics[ERROR], candidates[choose(candidates)]
-    late = best.metrics[ERROR] < own
-    reason = f"lowest error of held-out actions of {len(candidates)} candidates ({own:.3f})"
+    late = best is not choice
+    others = [c for c in candidates if c.method not in (choice.method, NOT_CHOSEN) and np.isfinite(c.metrics[ERROR])]
+    rival = min(others, key=lambda c: c.metrics[ERROR], default=None)
     if late:
-        reason = f"lowest error of held-out actions for which a final training fits into the time left ({own:.3f})"
-    parts.append(reason)
-    if late:
+        parts.append(
+            f"the best for which a final training fits into the time left (error of held-out actions {own:.3f})"
+        )
         better = f"{describe_method(best.method)} with {best.updates:,} updates had {best.metrics[ERROR]:.3f}"
         parts.append(f"{better}: a larger --budget would train that")
+    elif choice.method == PREFERRED and rival is not None:
+        parts.append(
+            f"error of held-out actions {own:.3f}; {describe_method(rival.method)} has {rival.metrics[ERROR]:.3f}, and "
+            f"would be chosen below {own / ADVANTAGE:.3f}"
+        )
+    else:
+        parts.append(f"lowest error of held-out actions of {len(candidates)} candidates ({own:.3f})")
     if choice.updates == max(c.updates for c in candidates if c.method == choice.method):
         parts.append("the longest training tried: a larger --budget may find a better one")
     return "; ".join(parts)
