@@ -29,7 +29,7 @@ from diffclone.reports.text_tables import escape_markdown, markdown_row, to_mark
 
 RECORDS = Path(__file__).parent / "records"
 TABLE_FILES = ("reproduction.jsonl.gz", "methods.jsonl.gz")
-CLAIM_FILES = (*TABLE_FILES, "best.jsonl", "paper_recipe*.jsonl.gz", "settings*.jsonl", "study*.jsonl.gz")
+CLAIM_FILES = (*TABLE_FILES, "best.jsonl", "paper_recipe*.jsonl.gz", "settings*.jsonl", "*study*.jsonl.gz")
 """Files may be absent: what they would hold then counts as not run."""
 
 

@@ -57,6 +57,11 @@ def study_record(rate: float, method: str, snapshot: int = 2000, chosen: int = 2
     return dataclasses.replace(record, results={**record.results, "preset": None})
 
 
+def small_record(rate: float, method: str) -> Record:
+    record = study_record(rate, method)
+    return dataclasses.replace(record, results={**record.results, "small": True})
+
+
 def row_of(test: ClaimTest | MeasuredRatio, *records: Record) -> ClaimRow:
     (row,) = decide_claims(records, [Claim("c", "A claim.", "Table 1", "above", (test,))]).rows
     return row
@@ -177,3 +182,14 @@ def test_everything_that_claims_need_is_planned() -> None:
     assert {"maze", "fetch-pick", "spiral", "car-racing", "walker"} <= names
     jobs = plan([recipe_experiment()], RunOptions(source="paper"), [])
     assert {job.preset for job in jobs} >= {"maze/bc/paper", "ant-reach/dbc/paper"}
+
+
+def test_the_small_study_and_the_full_one_are_never_compared() -> None:
+    full = on_study("fetch-pick", "DBC (paper)", "Diffusion Policy")
+    small = on_study("fetch-pick", "DBC (paper)", "Diffusion Policy", small=True)
+    records = [small_record(0.9, "DBC (paper)"), small_record(0.5, "Diffusion Policy")]
+    row = row_of(small, *records)
+    assert (row.verdict, row.on) == ("reproduced", "fetch-pick-27, small study")
+    assert row_of(full, *records).verdict == "not run"
+    assert row_of(small, records[0], study_record(0.5, "Diffusion Policy")).verdict == "not run"
+    assert row_of(full, records[0], study_record(0.5, "Diffusion Policy")).verdict == "not run"

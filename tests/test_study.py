@@ -272,6 +272,8 @@ def test_a_small_study_trains_its_choice_to_the_chosen_length() -> None:
     (fresh,) = plan_study(options, records)
     assert (fresh.study, fresh.seeds, fresh.chosen) == ("fresh", FRESH_SEEDS[:8], 1000)
     assert (fresh.snapshots, fresh.episodes, fresh.method.training.updates) == ((1000,), {1000: 100}, 1000)
+    (more,) = plan_study(replace(options, seeds=10), records)
+    assert (more.seeds, more.chosen) == (FRESH_SEEDS[:10], 1000)
 
 
 def test_small_and_full_studies_are_never_joined() -> None:

@@ -35,6 +35,8 @@ class Cell:
     """Task, and method with preset: ("maze", "dbc/paper"). The authors' demonstrations where they were released."""
     study: tuple[str, str] | None = None
     """Setting and method: ("fetch-pick-27", "BC")."""
+    small: bool = False
+    """Whether the study is the small one, with few tries and small networks."""
     measured: tuple[str, Measurement, str] | None = None
     """Experiment, measurement and which of its numbers: "mse", or the name of a loss."""
 

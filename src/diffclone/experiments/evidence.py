@@ -108,6 +108,7 @@ class CellFinder:
         setting, method = cell.study
         wanted = {"study": "fresh", "setting": setting, "method": method}
         found = [r for r in evaluations if all(r.results.get(name) == value for name, value in wanted.items())]
+        found = [r for r in found if r.results.get("small", False) == cell.small]
         return [r for r in found if r.results.get("snapshot") == r.results.get("chosen")]
 
     def find_measurement(self, experiment: str, measurement: Measurement) -> Record | None:

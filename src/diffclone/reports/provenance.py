@@ -73,7 +73,8 @@ def redo_command(record: Record, sheet: ResultTable | None = None) -> str:
     quick = " --quick" if record.quick else ""
     if "study" in results:
         study = STUDIES.get(str(results["study"]), str(results["study"]))
-        return f"diffclone reproduce {study} --only {results['setting']}{quick}"
+        small = " --small" if results.get("small") else ""
+        return f"diffclone reproduce {study}{small} --only {results['setting']}{quick}"
     preset = str(results.get("preset", "")).split("/")
     seeds = [int(member["seed"]) for member in record.members if "seed" in member]
     if sheet is None and len(preset) == 3 and preset[2] in ("paper", "release") and seeds:

@@ -16,7 +16,11 @@ from diffclone.tasks import TASKS
 
 
 def draw_training_lengths(records: Sequence[Record]) -> list[PageFigure]:
-    """Draw one figure per setting that has Records of fresh seeds, in the order of the Records."""
+    """Draw one figure per setting that has Records of fresh seeds, in the order of the Records.
+
+    The small study has none along training.
+    """
+    records = [r for r in records if not r.results.get("small")]
     settings = dict.fromkeys(str(r.results["setting"]) for r in records if r.results.get("study") == "fresh")
     figures = [draw_training_length(records, setting) for setting in settings]
     return [figure for figure in figures if figure is not None]

@@ -1,6 +1,6 @@
 """The tests of the paper's claims: which cells they compare."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from diffclone.experiments.catalogue.measurements import (
     INFERENCE,
@@ -32,6 +32,8 @@ SETTINGS = {
     "ant-reach": "ant-reach-20",
 }
 """The setting of each task in which the expert is well above BC."""
+SMALL = ("maze", "fetch-pick", "hand-rotate", "ant-reach")
+"""Tasks whose settings the small study has, which a machine without a GPU can run."""
 BRIEF = "brief schedule"
 """20,000 updates for every policy, whatever is best for it."""
 
@@ -64,12 +66,21 @@ def on_recipe(task: str, method: str, against: str, *, headroom: bool = False) -
     return ClaimTest(f"{TASKS[task]}, the paper's recipe", contrast, task, unit_of(task), needs_headroom=headroom)
 
 
-def on_study(task: str, method: str, *against: str, headroom: bool = False) -> ClaimTest:
+def on_study(task: str, method: str, against: str, *, headroom: bool = False, small: bool = False) -> ClaimTest:
     """Compare tuned methods with fresh seeds, in the task's setting with headroom."""
-    setting = SETTINGS[task]
-    first, *others = (Cell(f"{name}, tuned", study=(setting, name)) for name in (method, *against))
-    contrasts = tuple(minus(first, other) for other in others)
-    return ClaimTest(setting, contrasts, task, unit_of(task), needs_headroom=headroom, setting=setting)
+    first, second = study_cells(task, (method, against), small=small)
+    on, setting = describe_study(task, small=small), SETTINGS[task]
+    return ClaimTest(on, (minus(first, second),), task, unit_of(task), needs_headroom=headroom, setting=setting)
+
+
+def study_cells(task: str, methods: Sequence[str], *, small: bool) -> list[Cell]:
+    """Return the cells of tuned methods."""
+    return [Cell(f"{name}, tuned", study=(SETTINGS[task], name), small=small) for name in methods]
+
+
+def describe_study(task: str, *, small: bool) -> str:
+    """Return on which setting and in which study tuned methods are compared."""
+    return f"{SETTINGS[task]}{', small study' if small else ''}"
 
 
 def unit_of(task: str) -> Unit:
@@ -185,14 +196,11 @@ TIMES["Diffusion Policy"] = find_measurement(INFERENCE, "inference", "Diffusion 
 RATIOS = {name: find_measurement(MULTIMODALITY, "multimodality", name) for name in ("Maze", "Walker", "FetchPick")}
 
 
-def ibc_test(task: str) -> ClaimTest:
+def ibc_test(task: str, *, small: bool = False) -> ClaimTest:
     """Every other method minus implicit BC."""
-    setting = SETTINGS[task]
-    ibc, *others = (
-        Cell(f"{name}, tuned", study=(setting, name)) for name in ("IBC", "BC", "Diffusion Policy", "DBC (paper)")
-    )
+    ibc, *others = study_cells(task, ("IBC", "BC", "Diffusion Policy", "DBC (paper)"), small=small)
     contrasts = tuple(minus(other, ibc) for other in others)
-    return ClaimTest(setting, contrasts, task, unit_of(task), setting=setting)
+    return ClaimTest(describe_study(task, small=small), contrasts, task, unit_of(task), setting=SETTINGS[task])
 
 
 def compare_times(first: str, second: str, *, least: float = 0.0, most: float = float("inf")) -> MeasuredRatio:

@@ -16,6 +16,7 @@ from diffclone.experiments.catalogue.claim_tests import (
     PIXELS,
     RATIOS,
     SETTINGS,
+    SMALL,
     SPIRAL,
     change,
     compare_times,
@@ -64,21 +65,28 @@ CLAIMS: tuple[Claim, ...] = (
         "DBC is at least level with Diffusion Policy where demonstrations are multimodal.",
         "Section 5.4, Table 2",
         "level",
-        tuple(on_study(t, "DBC (paper)", "Diffusion Policy") for t in ("maze", "hand-rotate")),
+        tuple(
+            on_study(task, "DBC (paper)", "Diffusion Policy", small=small)
+            for small in (False, True)
+            for task in ("maze", "hand-rotate")
+        ),
     ),
     Claim(
         "above-diffusion-policy",
         "DBC is better than Diffusion Policy on the other tasks.",
         "Section 5.4, Table 2",
         "above",
-        tuple(on_study(t, "DBC (paper)", "Diffusion Policy") for t in ("fetch-pick", "cheetah", "walker", "ant-reach")),
+        (
+            *(on_study(t, "DBC (paper)", "Diffusion Policy") for t in ("fetch-pick", "cheetah", "walker", "ant-reach")),
+            *(on_study(t, "DBC (paper)", "Diffusion Policy", small=True) for t in ("fetch-pick", "ant-reach")),
+        ),
     ),
     Claim(
         "ibc-last",
         "Implicit BC is worse than every other method.",
         "Section 5.4, Table 2",
         "above",
-        tuple(ibc_test(task) for task in SETTINGS),
+        (*(ibc_test(task) for task in SETTINGS), *(ibc_test(task, small=True) for task in SMALL)),
     ),
     Claim(
         "multimodality",

@@ -254,7 +254,8 @@ def make_stage(
         count = small.LONG_VALIDATION_EPISODES if long else small.VALIDATION_EPISODES
         episodes = dict.fromkeys(snapshots, count)
     elif options.small and chosen is not None:
-        seeds, snapshots, episodes = seeds[: small.FRESH_SEEDS], (chosen,), {chosen: episodes[chosen]}
+        seeds, snapshots = FRESH_SEEDS[: options.seeds or small.FRESH_SEEDS], (chosen,)
+        episodes = {chosen: episodes[chosen]}
         settings = build_method(setting.task, method.preset, snapshots, {**method.fields, **fields})
     if options.quick:
         seeds, episodes = seeds[:2], dict.fromkeys(snapshots, 2)

@@ -3,7 +3,7 @@
                      study                          small study
 tries per method     12 configurations × 6 lengths  2 configurations × 4 lengths
 tuning               5 seeds × 24 starts            2 seeds × 12 starts
-reported             16 fresh seeds                 8 fresh seeds, at the chosen length only
+reported             16 fresh seeds                 8 fresh seeds or --seeds, at the chosen length only
 networks             of the preset                  256 wide; guides 256 wide with 8,000 updates
 
 The learning rate is the preset's, 1e-3. Records say that they are of a small study, and are never joined with others.
