@@ -63,8 +63,8 @@ def decided_claims() -> str:
     for row in load_claims().rows:
         if row.verdict == "not run" or (row.p is None and row.unit != "ratio"):
             continue
-        tuned = row.on in TASK_SETTINGS
-        _, _, value = describe_difference(row).rpartition(": ")  # what is compared follows from the column
+        tuned = row.on.partition(",")[0] in TASK_SETTINGS
+        _, _, value = describe_difference(row).rpartition(": ")  # what is compared follows from the claim
         on = row.on if tuned or row.unit == "ratio" else row.on.partition(",")[0]
         why = f" ({row.reason})" if row.reason else ""
         verdict = f"{MARKS.get(row.verdict, '')} {row.verdict}{why}".strip()

@@ -13,14 +13,13 @@ from diffclone.experiments.study.results import (
     BASELINE,
     TunedRow,
     chosen_estimate,
-    describe_configuration,
     difference,
     tuned_rows,
 )
 from diffclone.experiments.study.small import shrink
 from diffclone.records import Record
-from diffclone.reports.numbers import format_number, unit_label
-from docs.study_tables import NOT_RUN, add_records, describe, signed, unit_of
+from diffclone.reports.numbers import unit_label
+from docs.study_tables import NOT_RUN, add_records, signed, tuned_cells, unit_of
 
 RECORDS = Path(__file__).parent / "records" / "small_study.jsonl.gz"
 ACTING = Path(__file__).parent / "records" / "acting.jsonl"
@@ -59,17 +58,9 @@ def methods_table() -> str:
             row = complete_rows().get((setting, name))
             if row is None:
                 continue
-            reported, count, minus = NOT_RUN, "–", "–"
-            if row.reported is not None:
-                reported, count = describe(row.reported, unit), " × ".join(map(str, row.reported.outcomes.shape))
-            if row.minus_bc is not None:
-                minus = signed(row.minus_bc, unit)
-            chosen = f"{describe_configuration(row.chosen.configuration)}; {row.chosen.snapshot:,} updates"
-            score = format_number(row.chosen.score, unit)
             lines.append(
                 f"| {setting} ({unit_label(unit)}) | {name} | {acting['calls'][name]:g} "
-                f"| {acting['milliseconds'][name]:.2f} | {chosen} | {score} | {reported} "
-                f"| {minus} | {count} |"
+                f"| {acting['milliseconds'][name]:.2f} | {tuned_cells(row, unit)} |"
             )
     return "\n".join(lines)
 

@@ -22,6 +22,7 @@ from diffclone.experiments.study.plan import CONTROL_SETTINGS, DISTURBED_SETTING
 from diffclone.experiments.study.results import (
     Difference,
     Estimate,
+    TunedRow,
     describe_configuration,
     difference,
     study_records,
@@ -73,18 +74,19 @@ def tuned_table() -> str:
             row = rows.get((setting, method.name))
             if row is None or row.tries < method.tries:  # not run, or not complete
                 continue
-            reported, count, minus = NOT_RUN, "–", "–"
-            if row.reported is not None:
-                reported, count = describe(row.reported, unit), " × ".join(map(str, row.reported.outcomes.shape))
-            if row.minus_bc is not None:
-                minus = signed(row.minus_bc, unit)
-            chosen = f"{describe_configuration(row.chosen.configuration)}; {row.chosen.snapshot:,} updates"
-            score = format_number(row.chosen.score, unit)
-            lines.append(
-                f"| {setting} ({unit_label(unit)}) | {row.method} | {row.tries} | {chosen} | {score} | {reported} "
-                f"| {minus} | {count} |"
-            )
+            lines.append(f"| {setting} ({unit_label(unit)}) | {row.method} | {row.tries} | {tuned_cells(row, unit)} |")
     return "\n".join(lines)
+
+
+def tuned_cells(row: TunedRow, unit: str) -> str:
+    """Return the cells of a tuned method: choice, score in validation, evaluation, minus BC, seeds × starts."""
+    reported, count, minus = NOT_RUN, "–", "–"
+    if row.reported is not None:
+        reported, count = describe(row.reported, unit), " × ".join(map(str, row.reported.outcomes.shape))
+    if row.minus_bc is not None:
+        minus = signed(row.minus_bc, unit)
+    chosen = f"{describe_configuration(row.chosen.configuration)}; {row.chosen.snapshot:,} updates"
+    return " | ".join([chosen, format_number(row.chosen.score, unit), reported, minus, count])
 
 
 def known_settings() -> list[str]:
