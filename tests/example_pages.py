@@ -143,6 +143,7 @@ def make_search() -> str:
         "candidates": candidates,
         "chosen": 2,
         "metrics": ["error_absolute", "track_8"],
+        "rule": "How the score is computed. The lowest score is chosen.",
         "held_out": {"episodes": 5, "steps": 230},
         "notes": ["A note on the choice."],
     }

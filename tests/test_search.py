@@ -14,7 +14,7 @@ from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.methods import BC, DBC, FlowMatching
 from diffclone.policy import Policy
 from diffclone.training import Progress, search, search_plan
-from diffclone.training.choice import Candidate, choose, describe_choice, list_candidates, scores
+from diffclone.training.choice import RULE, Candidate, choose, describe_choice, list_candidates, scores
 from diffclone.training.search import SearchOptions, search_in_folder
 from diffclone.training.search_pace import CLOSING, Deadline, OutOfTime, Pace, affordable
 from diffclone.training.search_plan import DEFAULT_GRIDS, GRIDS, Grid, Rates, choose_grid, chosen_method, describe_grid
@@ -325,6 +325,7 @@ def test_train_without_flags_searches(diffclone: Command, tmp_path: Path, monkey
     page = (tmp_path / "run" / "search.html").read_text()
     assert "no environment" in page
     assert "All candidates" in page
+    assert RULE in page
     assert len(Policy.load(tmp_path / "run" / "policy")) == 1
     again = diffclone(*command, "--json")
     assert again.code == 0

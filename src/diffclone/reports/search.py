@@ -75,10 +75,7 @@ def search_page(state: Mapping[str, Any]) -> str:
                     "candidates",
                     "All candidates",
                     [
-                        Paragraph(
-                            "The score of a candidate is the mean of log(metric / lowest metric) over these metrics. "
-                            "Lower is better."
-                        ),
+                        *([Paragraph(state["rule"])] if "rule" in state else []),
                         Table(
                             "All candidates, the best first",
                             ["method", "settings", "updates", *shown, "score"],

@@ -26,6 +26,12 @@ NOT_CHOSEN = "dbc"
 """A method that is shown and not chosen."""
 PREFERRED, ADVANTAGE = "flow-matching", 1.1
 """A method that is chosen unless the error of another is lower by more than this factor."""
+RULE = (
+    f"The score is log(error / lowest error), where the error of {describe_method(PREFERRED)} is first divided by "
+    f"{ADVANTAGE}. The lowest score is chosen. Candidates without a score are not considered: of "
+    f"{describe_method(PREFERRED)} all but the longest training, and DBC."
+)
+"""For the page of a search."""
 TINY = 1e-9
 """Added to metrics before the logarithm: an error may be exactly zero."""
 

@@ -25,7 +25,7 @@ from diffclone.fit import FitOptions, choose_device, fit_with_options
 from diffclone.model import Method
 from diffclone.settings import describe_method
 from diffclone.training import Precision, Progress, Stack
-from diffclone.training.choice import ERROR, Candidate, choose, describe_choice, list_candidates, scores
+from diffclone.training.choice import ERROR, RULE, Candidate, choose, describe_choice, list_candidates, scores
 from diffclone.training.display import choose_bars
 from diffclone.training.episodes import RunEpisodes
 from diffclone.training.estimate import first_steps
@@ -176,7 +176,7 @@ def search_in_locked_folder(
             {**candidate.to_dict(), "score": float(score) if np.isfinite(score) else None}
             for candidate, score in zip(candidates, scores(candidates), strict=True)
         ]
-        extra = {"metrics": [ERROR], "held_out": describe_data(held_out)}
+        extra = {"metrics": [ERROR], "rule": RULE, "held_out": describe_data(held_out)}
         state = save(folder, state, notes=notes, candidates=table, chosen=chosen, **extra)
     candidates, grid = [Candidate.from_dict(c) for c in state["candidates"]], read_grid(state["grid"])
     choice = candidates[state["chosen"]]
