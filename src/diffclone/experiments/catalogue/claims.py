@@ -35,6 +35,7 @@ from diffclone.experiments.catalogue.claim_tests import (
 from diffclone.experiments.catalogue.scores import GUIDE_MODELS, TASKS
 from diffclone.experiments.claims import Claim, ClaimTest, MeasuredRatio
 
+SMALL_STUDY = "In the small study a try has 24 episodes, and Diffusion Policy has at most 8,000 updates."
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "above-bc",
@@ -70,6 +71,7 @@ CLAIMS: tuple[Claim, ...] = (
             for small in (False, True)
             for task in ("maze", "hand-rotate")
         ),
+        note=SMALL_STUDY,
     ),
     Claim(
         "above-diffusion-policy",
@@ -80,6 +82,7 @@ CLAIMS: tuple[Claim, ...] = (
             *(on_study(t, "DBC (paper)", "Diffusion Policy") for t in ("fetch-pick", "cheetah", "walker", "ant-reach")),
             *(on_study(t, "DBC (paper)", "Diffusion Policy", small=True) for t in ("fetch-pick", "ant-reach")),
         ),
+        note=SMALL_STUDY,
     ),
     Claim(
         "ibc-last",
@@ -87,6 +90,7 @@ CLAIMS: tuple[Claim, ...] = (
         "Section 5.4, Table 2",
         "above",
         (*(ibc_test(task) for task in SETTINGS), *(ibc_test(task, small=True) for task in SMALL)),
+        note=SMALL_STUDY,
     ),
     Claim(
         "multimodality",
