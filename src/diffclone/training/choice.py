@@ -6,9 +6,9 @@
     choice = the smallest S; of flow matching only the longest training is considered
 
 So the choice is flow matching at its longest training, unless the error of another method is lower by more than a
-tenth: the success of flow matching does not fall with longer training, and at an equal error it is higher than that of
-BC. A candidate is a configuration at one snapshot of its training. Candidates with weights that are not finite are not
-considered, and neither is DBC if another method was tried: its held-out error is low where its success is not.
+tenth: the success of flow matching hardly falls with longer training, and at an equal error it is mostly higher than
+that of BC. A candidate is a configuration at one snapshot of its training. Candidates with weights that are not finite
+are not considered, and neither is DBC if another method was tried: its held-out error is low where its success is not.
 docs/training.md compares this rule with others.
 """
 
