@@ -61,6 +61,10 @@ def test_every_external_task_passes_the_contract_checks(task: Task, check: Calla
         check(task)
 
 
+FIXED_GOAL = ("metaworld/bin-picking", "metaworld/sweep-into")
+"""Tasks in which Meta-World draws the positions of the objects alone."""
+
+
 @every_task
 def test_starts_are_numbered_and_differ_in_objects_and_goal(task: Task) -> None:
     with closing(needs(task).make(1)) as env:
@@ -72,7 +76,7 @@ def test_starts_are_numbered_and_differ_in_objects_and_goal(task: Task) -> None:
     first = np.array(starts[:-1])
     assert len(np.unique(first, axis=0)) == len(first)
     goal = first if task.name.endswith("-pixels") else first[:, -3:]  # which an image shows
-    assert (np.ptp(goal, axis=0) > 0).any(), "the goal is the same at every start"
+    assert (np.ptp(goal, axis=0) > 0).any() == (task.name not in FIXED_GOAL)
 
 
 def test_a_camera_shows_what_the_robot_does_not_know_of_itself() -> None:

@@ -6,7 +6,8 @@
     success            Meta-World's; it ends the episode, at most 500 steps long
 
 Each start has its own positions of the objects and of the goal, drawn from the whole range of the environment, and the
-goal is observed. (Meta-World's benchmarks draw 50 positions for each task.)
+goal is observed. (Meta-World's benchmarks draw 50 positions for each task.) The goal of bin-picking and of sweep-into
+is always the same in Meta-World.
 
 The expert is Meta-World's script for the task. Its actions are clipped to [−1, 1], as the environment does.
 """
