@@ -36,7 +36,7 @@ class Cell:
     study: tuple[str, str] | None = None
     """Setting and method: ("fetch-pick-27", "BC")."""
     small: bool = False
-    """Whether the study is the small one, with few tries and small networks."""
+    """Whether it has small networks and few updates; a study then also has few tries."""
     measured: tuple[str, Measurement, str] | None = None
     """Experiment, measurement and which of its numbers: "mse", or the name of a loss."""
 

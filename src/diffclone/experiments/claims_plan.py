@@ -13,14 +13,15 @@ def list_cells() -> list[Cell]:
     return [cell for test in tests for contrast in test.contrasts for _, cell in contrast]
 
 
-def claims_experiments() -> list[Experiment]:
-    """Return the cells and measurements that claims need, as experiments with our settings.
+def claims_experiments(*, small: bool = False) -> list[Experiment]:
+    """Return the cells and measurements that claims need, as experiments with our settings or with the small ones.
 
-    A measurement belongs to an experiment of the catalogue, and is found in its Records.
+    A measurement belongs to an experiment of the catalogue, and is found in its Records. Ratios of numbers that are
+    measured once have our settings.
     """
-    cells = list_cells()
+    cells = [cell for cell in list_cells() if cell.small == small]
     measured = [cell.measured[:2] for cell in cells if cell.measured is not None]
-    for claim in CLAIMS:
+    for claim in CLAIMS if not small else ():
         for test in claim.tests:
             measured += [] if isinstance(test, ClaimTest) else [test.first, test.second]
     by_experiment: dict[str, list[Measurement]] = {}

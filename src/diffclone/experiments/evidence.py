@@ -62,12 +62,12 @@ class CellFinder:
         """Return the outcomes of a cell."""
         if cell.measured is not None:
             experiment, measurement, result = cell.measured
-            record = self.find_measurement(experiment, measurement)
+            record = self.find_measurement(experiment, measurement, small=cell.small)
             values = {} if record is None else read_measured(record, result)
             return self.join([] if record is None else [record], values)
         if cell.trained is not None:
             trained = cell.trained
-            found = self.find_records(lambda options: identify_cell(trained, options))
+            found = self.find_records(lambda options: identify_cell(trained, options), small=cell.small)
         else:
             found = self.find_named(cell, kind)
         found = [r for r in found if not r.quick] or found
@@ -90,9 +90,14 @@ class CellFinder:
         mean = float(np.mean([np.mean(row) for row in rows.values()]))
         return FoundCell(rows, mean, tuple(records), QUICK if quick else None)
 
-    def find_records(self, identify: Callable[[RunOptions], ResultIdentity]) -> list[Record]:
+    def list_options(self, *, small: bool) -> list[RunOptions]:
+        """Return the options of full Records, then those of shortened ones."""
+        source = "small" if small else "ours"
+        return [RunOptions(source, quick=quick, files=self.files) for quick in (False, True)]
+
+    def find_records(self, identify: Callable[[RunOptions], ResultIdentity], *, small: bool) -> list[Record]:
         """Return the Records with an identity, shortened ones included."""
-        identities = [identify(RunOptions(quick=quick, files=self.files)) for quick in (False, True)]
+        identities = [identify(options) for options in self.list_options(small=small)]
         return [record for identity in identities for record in self.index.finished.get(identity.key, [])]
 
     def find_named(self, cell: Cell, kind: RecipeKind) -> list[Record]:
@@ -111,10 +116,9 @@ class CellFinder:
         found = [r for r in found if r.results.get("small", False) == cell.small]
         return [r for r in found if r.results.get("snapshot") == r.results.get("chosen")]
 
-    def find_measurement(self, experiment: str, measurement: Measurement) -> Record | None:
+    def find_measurement(self, experiment: str, measurement: Measurement, *, small: bool = False) -> Record | None:
         """Return the Record of a measurement."""
-        for quick in (False, True):
-            options = RunOptions(quick=quick, files=self.files)
+        for options in self.list_options(small=small):
             record = self.index.best(identify_measurement(experiment, measurement, options))
             if record is not None:
                 return record

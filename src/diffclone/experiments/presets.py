@@ -2,7 +2,7 @@
 
 - `paper`: as printed in the paper's appendix, with Equation 5 and uniform t.
 - `release`: the configuration of the released code, with the hinge on batch means and antithetic t.
-- `brief`, `best` and `demo`: ours.
+- `brief`, `best`, `small` and `demo`: ours.
 
 Where the paper leaves something open (normalisation, gradient clipping, Adam's ε), `paper` follows the released code.
 """
@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, final
 
 from diffclone.experiments.appendix import APPENDIX, other_guides
+from diffclone.experiments.small_presets import SOURCE as SMALL_SOURCE
+from diffclone.experiments.small_presets import small_methods
 from diffclone.experiments.specification import RunOptions, SettingsSource, Variant
 from diffclone.guides import DiffusionGuide
 from diffclone.methods import BC, BCGMM, DBC, IBC, METHODS, MIP, DiffusionPolicy, FlowMatching, IBCLangevin
@@ -167,6 +169,15 @@ def best_and_demo_presets() -> Entries:
     yield "maze/dbc/demo", Preset(dbc, source)
 
 
+def small_presets() -> Entries:
+    """For every `brief` preset without images, one that a machine without a GPU trains in minutes."""
+    for key, method in small_methods({key: preset.method for key, preset in brief_presets()}):
+        yield key, Preset(method, SMALL_SOURCE)
+
+
+ALL_PRESETS = (*appendix_presets(), *brief_presets(), *best_and_demo_presets(), *small_presets())
+
+
 def with_z_scores(preset: Preset) -> Preset:
     """Return the preset with the released code's z-scores instead of the default of a method, which is later."""
     if preset.method.normalisation != Method.normalisation:
@@ -176,7 +187,7 @@ def with_z_scores(preset: Preset) -> Preset:
 
 PRESETS: Registry[Preset] = Registry(
     "preset",
-    {name: with_z_scores(preset) for name, preset in (*appendix_presets(), *brief_presets(), *best_and_demo_presets())},
+    {name: with_z_scores(preset) for name, preset in ALL_PRESETS},
 )
 
 
@@ -190,6 +201,7 @@ PREFERENCE: dict[SettingsSource, tuple[str, ...]] = {
     "ours": ("best", "brief"),
     "paper": ("paper", "brief"),
     "release": ("release", "paper", "brief"),
+    "small": ("small", "brief"),
 }
 """The presets of each source, best first. Where the paper gives no settings for a task, ours are used."""
 

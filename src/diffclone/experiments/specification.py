@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
-SettingsSource = Literal["ours", "paper", "release"]
-"""Our presets (`best` where a task has one, otherwise `brief`), the paper's settings or the released code's."""
+SettingsSource = Literal["ours", "paper", "release", "small"]
+"""Our presets (`best` where a task has one, otherwise `brief`), the paper's settings, the released code's, or ours with
+small networks and few updates."""
 
 
 @final

@@ -1,6 +1,7 @@
 """The tests of the paper's claims: which cells they compare."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from diffclone.experiments.catalogue.measurements import (
     INFERENCE,
@@ -36,6 +37,8 @@ SMALL = ("maze", "fetch-pick", "hand-rotate", "ant-reach")
 """Tasks whose settings the small study has, which a machine without a GPU can run."""
 BRIEF = "brief schedule"
 """20,000 updates for every policy, whatever is best for it."""
+SMALL_SCHEDULE = "small schedule"
+"""4,000 updates for every policy and networks of width 256 (small_presets.py), which need no GPU."""
 
 
 def minus(first: Cell, second: Cell) -> Contrast:
@@ -53,9 +56,12 @@ def trained(
     variant: Variant,
     select: Mapping[str, float] | None = None,
     options: Mapping[str, float] | None = None,
+    *,
+    small: bool = False,
 ) -> Cell:
-    """Return a cell that `diffclone reproduce claims` trains."""
-    return Cell(method, trained=TableCell(method, "", variant, select=select or {}, options=options or {}))
+    """Return a cell that `diffclone reproduce claims` trains; with `small`, from the small presets."""
+    cell = TableCell(method, "", variant, select=select or {}, options=options or {})
+    return Cell(method, trained=cell, small=small)
 
 
 def on_recipe(task: str, method: str, against: str, *, headroom: bool = False) -> ClaimTest:
@@ -94,15 +100,16 @@ def find_measurement(experiment: Experiment, kind: str, label: str) -> tuple[str
     return experiment.name, found
 
 
-def loss_cell(label: str, loss: str) -> Cell:
+def loss_cell(label: str, loss: str, *, small: bool) -> Cell:
     """Return how far a loss falls when the policy `label` is trained, in percent of its first value."""
-    return Cell(f"{loss} of the policy {label}", measured=(*find_measurement(LOSS_CURVES, "curves", label), loss))
+    found = find_measurement(LOSS_CURVES, "curves", label)
+    return Cell(f"{loss} of the policy {label}", measured=(*found, loss), small=small)
 
 
-def error_cell(level: float) -> Cell:
+def error_cell(level: float, *, small: bool) -> Cell:
     """Return the reconstruction error of a diffusion model of noisy actions."""
     found = find_measurement(NOISE_INJECTION, "reconstruction", f"{level:g}")
-    return Cell(f"error with noise {level:g}", measured=(*found, "mse"))
+    return Cell(f"error with noise {level:g}", measured=(*found, "mse"), small=small)
 
 
 METHODS = {
@@ -111,83 +118,127 @@ METHODS = {
     "diffusion-policy": "Diffusion Policy",
     "dbc": "DBC (paper's loss)",
 }
-FAR = {
-    method: {
-        level: trained(
-            f"{title} at {level:g}",
-            Variant("fetch-pick", method, preset="brief"),
-            options={} if level == TASK_NOISE else {"start_noise": level, "goal_noise": level},
-        )
-        for level in NOISE_LEVELS
-    }
-    for method, title in METHODS.items()
-}
-SIZED = {
-    method: {
-        fraction: trained(
-            f"{title}, {100 * fraction:g} %",
-            Variant("maze", method, preset="brief", data=DataChanges(fraction=fraction)),
-        )
-        for fraction in (0.25, 0.5, 0.75, 1.0)
-    }
-    for method, title in METHODS.items()
-}
 OTHERS = ("bc", "ibc", "diffusion-policy")
-GUIDED = {
-    (task, guide, word): trained(
-        title if word == "with" else f"{title} alone", guide_variant(task, guide), {"imitation": WITH_BC[word]}
-    )
-    for task in ("maze", "fetch-pick")
-    for guide, (title, _) in GUIDE_MODELS.items()
-    for word in WITH_BC
-}
-OWN_BC = {
-    (task, guide): trained("BC", bc_beside(task, guide)) for task in ("maze", "fetch-pick") for guide in GUIDE_MODELS
-}
-SPIRAL = {name: trained(name, variant, options=SPIRAL_OPTIONS) for name, variant in SPIRAL_VARIANTS.items()}
-NOISY = trained("DM-0.01", noisy_variant(0.01), options=SPIRAL_OPTIONS)
-COEFFICIENT_VARIANT = Variant("fetch-pick", "dbc", preset="brief", vary={"coefficient": (0.0, 0.5, 10.0)})
-COEFFICIENT = {
-    value: trained(f"λ = {value:g}", COEFFICIENT_VARIANT, {"coefficient": value}) for value in (0.0, 0.5, 10.0)
-}
+SIZES = (0.25, 0.5, 0.75, 1.0)
+VALUES = (0.0, 0.5, 10.0)
+"""Values of λ that the paper's text compares."""
 
 
-def on_brief(what: str, task: str, *contrasts: Contrast) -> ClaimTest:
-    """Compare policies of the brief schedule."""
-    return ClaimTest(f"{what}, {BRIEF}", contrasts, task, unit_of(task))
+def on_schedule(what: str, task: str, *contrasts: Contrast, margin: float | None = None) -> ClaimTest:
+    """Compare policies of one schedule: that of the cells."""
+    schedule = SMALL_SCHEDULE if contrasts[0][0][1].small else BRIEF
+    return ClaimTest(f"{what}, {schedule}", contrasts, task, unit_of(task), margin)
 
 
-def every_level(other: str) -> ClaimTest:
+def both(build: Callable[[bool], Iterable[ClaimTest]]) -> tuple[ClaimTest, ...]:
+    """Return tests with the brief schedule, and the same with the small one."""
+    return (*build(False), *build(True))
+
+
+def far_cell(method: str, level: float, *, small: bool) -> Cell:
+    """Return a method at one scale of the regions of FetchPick."""
+    options = {} if level == TASK_NOISE else {"start_noise": level, "goal_noise": level}
+    variant = Variant("fetch-pick", method, preset="brief")
+    return trained(f"{METHODS[method]} at {level:g}", variant, options=options, small=small)
+
+
+def every_level(other: str, *, small: bool) -> ClaimTest:
     """DBC minus another method at every scale of the regions."""
-    contrasts = (minus(FAR["dbc"][level], FAR[other][level]) for level in NOISE_LEVELS)
-    return on_brief("FetchPick, noise 1 to 2", "fetch-pick", *contrasts)
+    cells = ([far_cell(method, level, small=small) for method in ("dbc", other)] for level in NOISE_LEVELS)
+    return on_schedule("FetchPick, noise 1 to 2", "fetch-pick", *(minus(dbc, second) for dbc, second in cells))
 
 
-def every_size(other: str) -> ClaimTest:
+def loss_of_success(other: str, *, small: bool) -> ClaimTest:
+    """How much more success another method loses than DBC as the regions grow from 1 to 2."""
+    cells = [far_cell(method, level, small=small) for method in ("dbc", other) for level in (1.0, 2.0)]
+    return on_schedule("FetchPick, noise 1 to 2", "fetch-pick", change(*cells))
+
+
+def every_size(other: str, *, small: bool) -> ClaimTest:
     """DBC minus another method at every size of the demonstrations."""
-    contrasts = (minus(SIZED["dbc"][fraction], SIZED[other][fraction]) for fraction in SIZED["dbc"])
-    return on_brief("Maze, 25 to 100 %", "maze", *contrasts)
+
+    def sized(method: str, fraction: float) -> Cell:
+        variant = Variant("maze", method, preset="brief", data=DataChanges(fraction=fraction))
+        return trained(f"{METHODS[method]}, {100 * fraction:g} %", variant, small=small)
+
+    contrasts = (minus(sized("dbc", fraction), sized(other, fraction)) for fraction in SIZES)
+    return on_schedule("Maze, 25 to 100 %", "maze", *contrasts)
 
 
-def guides_test(task: str, word: str) -> ClaimTest:
+def guided(task: str, guide: str, word: str, *, small: bool) -> Cell:
+    """Return the policies that a guide trains, with or without BC."""
+    title = GUIDE_MODELS[guide][0] if word == "with" else f"{GUIDE_MODELS[guide][0]} alone"
+    return trained(title, guide_variant(task, guide), {"imitation": WITH_BC[word]}, small=small)
+
+
+def guides_test(task: str, word: str, *, small: bool) -> ClaimTest:
     """The diffusion model minus every other guide."""
-    best, rest = GUIDED[task, "diffusion", word], [guide for guide in GUIDE_MODELS if guide != "diffusion"]
-    return on_brief(TASKS[task], task, *(minus(best, GUIDED[task, guide, word]) for guide in rest))
+    best, *rest = (guided(task, guide, word, small=small) for guide in ("diffusion", "energy", "vae", "gan"))
+    return on_schedule(TASKS[task], task, *(minus(best, other) for other in rest))
 
 
-def expert_term_test(task: str) -> ClaimTest:
+def with_bc_test(task: str, *, small: bool) -> ClaimTest:
+    """Every guide with BC minus the same guide alone."""
+    pairs = ([guided(task, guide, word, small=small) for word in WITH_BC] for guide in GUIDE_MODELS)
+    return on_schedule(TASKS[task], task, *(minus(together, alone) for together, alone in pairs))
+
+
+def guide_improves_bc(task: str, *, small: bool) -> ClaimTest:
+    """The diffusion model with BC minus BC with the same network and schedule."""
+    bc = trained("BC", bc_beside(task, "diffusion"), small=small)
+    return on_schedule(TASKS[task], task, minus(guided(task, "diffusion", "with", small=small), bc))
+
+
+def spiral_cell(name: str, *, small: bool) -> Cell:
+    """Return policies of Spiral: BC, DM, DBC or DM-0.01."""
+    variant = SPIRAL_VARIANTS[name] if name in SPIRAL_VARIANTS else noisy_variant(0.01)
+    return trained(name, variant, options=SPIRAL_OPTIONS, small=small)
+
+
+def spiral_test(first: str, second: str, *, small: bool) -> ClaimTest:
+    """Compare policies of Spiral."""
+    cells = [spiral_cell(name, small=small) for name in (first, second)]
+    return on_schedule("Spiral", "spiral", minus(*cells))
+
+
+def coefficient_test(*pairs: tuple[float, float], small: bool) -> ClaimTest:
+    """Compare values of λ on FetchPick."""
+    variant = Variant("fetch-pick", "dbc", preset="brief", vary={"coefficient": VALUES})
+    cells = {value: trained(f"λ = {value:g}", variant, {"coefficient": value}, small=small) for value in VALUES}
+    return on_schedule("FetchPick", "fetch-pick", *(minus(cells[first], cells[second]) for first, second in pairs))
+
+
+def expert_term_test(task: str, *, small: bool) -> ClaimTest:
     """L_DM minus L_agent alone."""
     cells = [
-        trained(name, Variant(task, "dbc", preset="brief", overrides={"subtract_expert": subtract}))
+        trained(name, Variant(task, "dbc", preset="brief", overrides={"subtract_expert": subtract}), small=small)
         for name, subtract in (("L_DM", True), ("L_agent alone", False))
     ]
-    return on_brief(TASKS[task], task, minus(cells[0], cells[1]))
+    return on_schedule(TASKS[task], task, minus(*cells))
 
 
-GENERATED = [
-    trained(name, Variant("maze", "bc", data=DataChanges(generated=generated)))
-    for name, generated in (("real and generated pairs", 1.0), ("real pairs", 0.0))
-]
+def losses_test(label: str, loss: str, *, small: bool) -> ClaimTest:
+    """How far a loss falls while the policy `label` is trained."""
+    contrast: Contrast = ((1.0, loss_cell(label, loss, small=small)),)
+    return replace(on_schedule("Maze", "maze", contrast), unit="percent")
+
+
+def reconstruction_test(*, small: bool) -> ClaimTest:
+    """The reconstruction error with noise on the actions minus that without, in percent of the latter."""
+    contrast = minus(error_cell(0.01, small=small), error_cell(0.0, small=small))
+    return replace(on_schedule("Spiral", "spiral", contrast, margin=10.0), unit="percent")
+
+
+def augmentation_test(*, small: bool) -> ClaimTest:
+    """BC with generated pairs minus BC without, within the standard deviation that the paper prints."""
+    real, generated = (
+        trained(name, Variant("maze", "bc", data=DataChanges(generated=share)), small=small)
+        for name, share in (("real pairs", 0.0), ("real and generated pairs", 1.0))
+    )
+    on = f"Maze, {SMALL_SCHEDULE if small else 'preset best'}"
+    return ClaimTest(on, (minus(generated, real),), "maze", margin=3.6)
+
+
 PIXELS = [
     trained(name, Variant("car-racing", method)) for name, method in (("DBC (our settings)", "dbc"), ("BC", "bc"))
 ]

@@ -9,27 +9,14 @@ networks             of the preset                  256 wide; guides 256 wide wi
 The learning rate is the preset's, 1e-3. Records say that they are of a small study, and are never joined with others.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
+from diffclone.experiments.small_presets import FIELDS
 from diffclone.experiments.study.candidates import TUNED_METHODS, TunedMethod
 
 SNAPSHOTS = (500, 1_000, 2_000, 4_000)
 TUNING_SEEDS, FRESH_SEEDS = 2, 8
 VALIDATION_EPISODES, LONG_VALIDATION_EPISODES = 12, 3
-NETWORK = {"network.width": 256, "network.depth": 2}
-GUIDE = {"guide.width": 256, "guide.training.updates": 8_000}
-FIELDS: dict[str, Mapping[str, Any]] = {
-    "bc": NETWORK,
-    "dbc": {**NETWORK, **GUIDE},
-    "diffusion-policy": {"width": 256},
-    "flow-matching": {"width": 256},
-    "ibc": {**NETWORK, "counter_examples": 16, "samples": 256},
-    "mip": NETWORK,
-    "bc-gmm": NETWORK,
-}
-"""By preset: what differs from the study."""
 VALUES: dict[str, tuple[float, ...]] = {
     "state_noise": (0.0, 0.1),
     "coefficient": (0.3, 3.0),
