@@ -80,7 +80,7 @@ site: $(VENV)/.dev $(VIDEOS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	rm -rf build/site/report
 	$(BIN)/diffclone report --out build/site/report --videos build/videos --records $(addprefix docs/records/, \
-	  reproduction.jsonl.gz paper_recipe.jsonl.gz settings.jsonl study.jsonl.gz small_study.jsonl.gz)
+	  reproduction.jsonl.gz paper_recipe.jsonl.gz settings.jsonl study.jsonl.gz small_study.jsonl.gz small_schedule.jsonl.gz)
 
 # Episodes of the bundled policies, for the report.
 $(VIDEOS): build/videos/%.webp: | $(VENV)/.dev

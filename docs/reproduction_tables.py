@@ -2,6 +2,8 @@
 
 python -m docs.reproduction_tables OUT/records.jsonl    replace docs/records/reproduction.jsonl.gz by the Records of
                                                         `diffclone reproduce --out OUT` that a table or figure uses
+python -m docs.reproduction_tables --small OUT/records.jsonl …    add to small_schedule.jsonl.gz what tables use of the
+                                                        Records of `diffclone reproduce --small --out OUT`
 """
 
 import gzip
@@ -15,21 +17,24 @@ from typing import Any
 import numpy as np
 
 from diffclone.experiments import EXPERIMENTS
+from diffclone.experiments.catalogue.claim_tests import SMALL_SCHEDULE
 from diffclone.experiments.claims import ClaimsTable
 from diffclone.experiments.claims_table import decide_claims
 from diffclone.experiments.compare import compare_experiments
 from diffclone.experiments.results import ResultTable
+from diffclone.experiments.specification import SettingsSource
 from diffclone.experiments.task_settings import TASK_SETTINGS
 from diffclone.files import write_atomically
 from diffclone.records import Record
 from diffclone.reports.claims import MARKS, claims_markdown, count_verdicts, describe_difference, markdown_notes
-from diffclone.reports.numbers import cell_at, format_number, format_signed
+from diffclone.reports.numbers import cell_at, format_count, format_estimate, format_number, format_signed, unit_label
 from diffclone.reports.summary import describe_levels, list_absent, list_contradictions
 from diffclone.reports.text_tables import escape_markdown, markdown_row, to_markdown
 
 RECORDS = Path(__file__).parent / "records"
 TABLE_FILES = ("reproduction.jsonl.gz", "methods.jsonl.gz")
-CLAIM_FILES = (*TABLE_FILES, "best.jsonl", "paper_recipe*.jsonl.gz", "settings*.jsonl", "*study*.jsonl.gz")
+SMALL_FILE = "small_schedule.jsonl.gz"
+CLAIM_FILES = (*TABLE_FILES, "best.jsonl", "paper_recipe*.jsonl.gz", "settings*.jsonl", "*study*.jsonl.gz", SMALL_FILE)
 """Files may be absent: what they would hold then counts as not run."""
 
 
@@ -42,6 +47,14 @@ def read_records(patterns: tuple[str, ...]) -> list[Record]:
 def load_results() -> tuple[ResultTable, ...]:
     """Return the results of all experiments."""
     return tuple(compare_experiments(list(EXPERIMENTS.values()), read_records(TABLE_FILES), "ours"))
+
+
+@cache
+def load_small_results() -> tuple[ResultTable, ...]:
+    """Return the results of the small schedule, without the experiments that were not run."""
+    tables = compare_experiments(list(EXPERIMENTS.values()), read_records((SMALL_FILE,)), "small")
+    found = [replace(t, cells=tuple(c for c in t.cells if c.ours is not None)) for t in tables]
+    return tuple(table for table in found if table.cells)
 
 
 @cache
@@ -58,20 +71,34 @@ def claims_of(*names: str) -> str:
 
 def decided_claims() -> str:
     """Return a short table of the tests that have the data they need: a line per claim."""
-    heads = ["claim of the paper", "with the paper's settings", "tuned equally"]
-    cells: dict[str, tuple[list[str], list[str]]] = {}
+    heads = ["claim of the paper", "with the paper's settings", "tuned equally", "small networks, 4,000 updates"]
+    cells: dict[str, list[list[str]]] = {}
     for row in load_claims().rows:
         if row.verdict == "not run" or (row.p is None and row.unit != "ratio"):
             continue
-        tuned = row.on.partition(",")[0] in TASK_SETTINGS
+        setting, tuned = row.on.partition(",")[0], row.on.partition(",")[0] in TASK_SETTINGS
+        small = row.on.endswith(SMALL_SCHEDULE)
         _, _, value = describe_difference(row).rpartition(": ")  # what is compared follows from the claim
-        on = row.on if tuned or row.unit == "ratio" else row.on.partition(",")[0]
+        on = row.on.removesuffix(f", {SMALL_SCHEDULE}") if tuned or small or row.unit == "ratio" else setting
         why = f" ({row.reason})" if row.reason else ""
         verdict = f"{MARKS.get(row.verdict, '')} {row.verdict}{why}".strip()
-        cells.setdefault(row.claim, ([], []))[tuned].append(escape_markdown(f"{on}: {value}, {verdict}"))
+        column = 2 if small else int(tuned)
+        cells.setdefault(row.claim, [[], [], []])[column].append(escape_markdown(f"{on}: {value}, {verdict}"))
     lines = [markdown_row(heads), "|" + "---|" * len(heads)]
     for claim, columns in cells.items():
         lines.append(f"| {escape_markdown(claim)} | {' | '.join('<br>'.join(found) or '–' for found in columns)} |")
+    return "\n".join(lines)
+
+
+def small_table() -> str:
+    """Return the scores of the small schedule, one line per cell."""
+    heads = ["experiment", "", "", "unit", "mean (95 %)", "seeds × episodes"]
+    lines = [markdown_row(heads), "|" + "---|" * len(heads)]
+    for table in load_small_results():
+        for cell in table.cells:
+            assert cell.ours is not None
+            numbers = [unit_label(cell.unit), format_estimate(cell.ours, cell.unit), format_count(cell.ours)]
+            lines.append(markdown_row([table.title, cell.row, cell.column, *numbers]))
     return "\n".join(lines)
 
 
@@ -160,16 +187,18 @@ def markdown_list(lines: list[str]) -> str:
     return "\n".join(f"- {escape_markdown(line)}" for line in lines) or "None."
 
 
-def select_used(records: list[Record]) -> list[Record]:
-    """Return the Records that a cell or a figure uses, in their order."""
+def select_used(records: list[Record], source: SettingsSource = "ours") -> list[Record]:
+    """Return the Records that a cell, a figure or a claim uses, in their order."""
     used = [
         record
-        for table in compare_experiments(list(EXPERIMENTS.values()), records, "ours")
+        for table in compare_experiments(list(EXPERIMENTS.values()), records, source)
         for record in (
             *(cell.ours.record for cell in table.cells if cell.ours is not None),
             *(record for measured in table.measured.values() for record in measured),
         )
     ]
+    if source == "small":
+        used += [r for row in decide_claims(records).rows if row.on.endswith(SMALL_SCHEDULE) for r in row.records]
     return [record for record in records if any(record is other for other in used)]
 
 
@@ -188,6 +217,7 @@ BLOCKS = {
     "results-dbc": lambda: method_table("DBC (ours)"),
     "reproduction-losses": loss_table,
     "reproduction-missing": missing_list,
+    "reproduction-small": small_table,
     "reproduction-contradictions": contradictions_list,
     "reproduction-energy": energy_choice,
     **{f"reproduction-{name}": lambda name=name: experiment_table(name) for name in EXPERIMENTS},
@@ -196,6 +226,9 @@ BLOCKS = {
 
 
 if __name__ == "__main__":
-    kept = select_used(Record.read_all(Path(sys.argv[1])))
-    text = "".join(json.dumps(asdict(record)) + "\n" for record in kept)
-    write_atomically(RECORDS / "reproduction.jsonl.gz", gzip.compress(text.encode(), mtime=0))
+    small = sys.argv[1] == "--small"
+    target = RECORDS / (SMALL_FILE if small else "reproduction.jsonl.gz")
+    files = [*([target] if small and target.exists() else []), *map(Path, sys.argv[1 + small :])]
+    kept = select_used([record for file in files for record in Record.read_all(file)], "small" if small else "ours")
+    lines = dict.fromkeys(json.dumps(asdict(record)) + "\n" for record in kept)  # files may share Records
+    write_atomically(target, gzip.compress("".join(lines).encode(), mtime=0))

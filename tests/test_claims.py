@@ -193,3 +193,41 @@ def test_the_small_study_and_the_full_one_are_never_compared() -> None:
     assert row_of(full, *records).verdict == "not run"
     assert row_of(small, records[0], study_record(0.5, "Diffusion Policy")).verdict == "not run"
     assert row_of(full, records[0], study_record(0.5, "Diffusion Policy")).verdict == "not run"
+
+
+def brief_and_small() -> dict[str, tuple[list[ClaimTest], list[ClaimTest]]]:
+    """Return the tests of each claim with the brief schedule, and those with the small one."""
+    tests = {claim.name: [test for test in claim.tests if isinstance(test, ClaimTest)] for claim in CLAIMS}
+
+    def trained_tests(name: str, *, small: bool) -> list[ClaimTest]:
+        cells = {id(test): test.contrasts[0][0][1] for test in tests[name]}
+        own = [test for test in tests[name] if cells[id(test)].trained or cells[id(test)].measured]
+        return [test for test in own if cells[id(test)].small == small]
+
+    return {name: (trained_tests(name, small=False), trained_tests(name, small=True)) for name in tests}
+
+
+@pytest.mark.parametrize("name", [claim.name for claim in CLAIMS if claim.name != "pixels"])
+def test_every_test_of_the_brief_schedule_has_a_small_form(name: str) -> None:
+    brief, small = brief_and_small()[name]
+    names = [[[cell.method for _, cell in contrast] for contrast in test.contrasts] for test in brief]
+    assert [[[cell.method for _, cell in contrast] for contrast in test.contrasts] for test in small] == names
+    assert [(test.task, test.unit, test.margin) for test in small] == [(t.task, t.unit, t.margin) for t in brief]
+    assert all(test.on.endswith("small schedule") for test in small)
+    assert all(cell.small for test in small for contrast in test.contrasts for _, cell in contrast)
+
+
+def test_small_and_brief_policies_are_never_compared() -> None:
+    cells = [trained(method, Variant("spiral", method), small=True) for method in ("dbc", "bc")]
+    small, brief = (
+        ClaimTest("x", (minus(*(dataclasses.replace(cell, small=own) for cell in cells)),), "spiral")
+        for own in (True, False)
+    )
+    options = RunOptions(source="small", seeds=MIN_SEEDS)
+    records = [
+        evaluation_of(cell.trained, options, results={"outcomes": successes(rate, MIN_SEEDS)})
+        for cell, rate in zip(cells, (0.9, 0.2), strict=True)
+        if cell.trained is not None
+    ]
+    assert row_of(small, *records).verdict == "reproduced"
+    assert row_of(brief, *records).verdict == "not run"

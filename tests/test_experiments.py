@@ -30,7 +30,7 @@ from diffclone.settings import to_dict
 from diffclone.tasks import TASKS
 from example_experiments import BC, DBC, TINY, evaluation_of
 
-SOURCES: tuple[SettingsSource, ...] = ("ours", "paper", "release")
+SOURCES: tuple[SettingsSource, ...] = ("ours", "paper", "release", "small")
 NAMES = [
     "main-table",
     "multimodality",
@@ -76,6 +76,23 @@ def count_evaluations(jobs: list[Job]) -> int:
 
 def test_all_experiments_of_the_paper_are_registered() -> None:
     assert list(EXPERIMENTS) == NAMES
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if "/small" in name])
+def test_small_presets_are_small_and_otherwise_brief(name: str) -> None:
+    small, brief = (to_dict(PRESETS[key].method) for key in (name, name.replace("/small", "/brief")))
+    assert small["training"]["updates"] <= 12_000
+    assert small.get("network", small).get("width") == 256
+    for key in ("training", "guide", "network", "width", "counter_examples", "samples"):
+        small.pop(key, None)
+        brief.pop(key, None)
+    assert small == brief, "λ, normalisation and the rest are the same"
+
+
+def test_bc_beside_a_guide_has_the_schedule_of_its_policies() -> None:
+    for guide in ("", "-energy", "-vae", "-gan"):
+        dbc, bc = (PRESETS[f"maze/{method}/small{guide}"].method for method in ("dbc", "bc"))
+        assert (bc.training, to_dict(bc)["network"]) == (dbc.training, to_dict(dbc)["network"])
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

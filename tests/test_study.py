@@ -11,6 +11,7 @@ import torch
 from conftest import Command, assert_error
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings
+from diffclone.experiments.catalogue import claim_tests
 from diffclone.experiments.execute import Workspace
 from diffclone.experiments.executors.interface import Callbacks
 from diffclone.experiments.study import run as study_run
@@ -284,9 +285,25 @@ def test_small_and_full_studies_are_never_joined() -> None:
         plan_study(SMALL, [study_record(500, ["0" * 24] * 4, GRID)])
 
 
-@pytest.mark.parametrize("names", [["controls"], ["tuning", "controls"], ["main-table"], ["claims"]])
-def test_small_is_for_tuning_alone(diffclone: Command, names: list[str], tmp_path: Path) -> None:
-    assert_error(diffclone("reproduce", *names, "--small", "--out", tmp_path / "no"), "--small is for tuning alone")
+@pytest.mark.parametrize("names", [["controls"], ["tuning", "controls"]])
+def test_some_studies_have_no_small_form(diffclone: Command, names: list[str], tmp_path: Path) -> None:
+    error = "controls cannot be run with --small; run without it"
+    assert_error(diffclone("reproduce", *names, "--small", "--out", tmp_path / "no"), error)
+
+
+def test_small_excludes_the_settings_of_the_paper(diffclone: Command, tmp_path: Path) -> None:
+    result = diffclone("reproduce", "guides", "--small", "--source", "paper", "--out", tmp_path / "no")
+    assert_error(result, "--small and --source paper exclude each other; leave one of them out")
+
+
+def test_what_small_claims_run(diffclone: Command, tmp_path: Path) -> None:
+    result = diffclone("reproduce", "claims", "--small", "--plan", "--json", "--out", tmp_path / "no")
+    rows = json.loads(result.out)
+    trained = [row["name"] for row in rows if "study" not in row]
+    assert len(trained) > 30
+    assert all("-small" in name for name in trained)
+    settings = {claim_tests.SETTINGS[task] for task in claim_tests.SMALL}
+    assert {row["setting"] for row in rows if "study" in row} == settings
 
 
 def test_a_record_counts_only_with_all_seeds_and_episodes() -> None:

@@ -159,7 +159,7 @@ class Reproduce:
             return claims_study(self.only, self.seeds, files, quick=self.quick, small=small)
         studies = select_studies(self.names)
         if small and (without := [study for study in studies if study != "tuning"]):
-            raise InvalidSettings(f"there is no small form of {' and '.join(without)}; --small is for other names.")
+            raise InvalidSettings(f"{' and '.join(without)} cannot be run with --small; run without it.")
         if not studies:
             return None
         return study_options(studies, self.only, self.seeds, files, quick=self.quick, small=small)
