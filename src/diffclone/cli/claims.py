@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 from diffclone.cli.console import print_json, print_message, print_table
 from diffclone.experiments import Experiment
-from diffclone.experiments.catalogue.claim_tests import SETTINGS, SMALL
+from diffclone.experiments.catalogue.claim_tests import SETTINGS
 from diffclone.experiments.claims import ClaimsTable
 from diffclone.experiments.claims_plan import claims_experiments, recipe_experiment
 from diffclone.experiments.plan import filter_experiment
@@ -43,8 +43,7 @@ def claims_study(
     """Return the study of tuned methods that claims need, for the tasks and methods of `only`; None if it has none."""
     words = [word for word in only.split(",") if word]
     tasks, names = ([word for word in words if word in registry] for registry in (TASKS, METHODS))
-    tested = SMALL if small else tuple(SETTINGS)
-    settings = tuple(SETTINGS[task] for task in tested if not tasks or task in tasks)
+    settings = tuple(setting for task, setting in SETTINGS.items() if not tasks or task in tasks)
     methods = tuple(key for key in TUNED if not names or TUNED[key] in names)
     if not settings or not methods:
         return None

@@ -33,8 +33,6 @@ SETTINGS = {
     "ant-reach": "ant-reach-20",
 }
 """The setting of each task in which the expert is well above BC."""
-SMALL = ("maze", "fetch-pick", "hand-rotate", "ant-reach")
-"""Tasks whose settings the small study has, which a machine without a GPU can run."""
 BRIEF = "brief schedule"
 """20,000 updates for every policy, whatever is best for it."""
 SMALL_SCHEDULE = "small schedule"
@@ -131,7 +129,7 @@ def on_schedule(what: str, task: str, *contrasts: Contrast, margin: float | None
 
 
 def both(build: Callable[[bool], Iterable[ClaimTest]]) -> tuple[ClaimTest, ...]:
-    """Return tests with the brief schedule, and the same with the small one."""
+    """Return tests with full networks, and the same with small ones."""
     return (*build(False), *build(True))
 
 
