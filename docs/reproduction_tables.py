@@ -18,7 +18,7 @@ import numpy as np
 
 from diffclone.experiments import EXPERIMENTS
 from diffclone.experiments.catalogue.claim_tests import SMALL_SCHEDULE
-from diffclone.experiments.claims import ClaimsTable
+from diffclone.experiments.claims import ClaimRow, ClaimsTable
 from diffclone.experiments.claims_table import decide_claims
 from diffclone.experiments.compare import compare_experiments
 from diffclone.experiments.results import ResultTable
@@ -26,12 +26,14 @@ from diffclone.experiments.specification import SettingsSource
 from diffclone.experiments.task_settings import TASK_SETTINGS
 from diffclone.files import write_atomically
 from diffclone.records import Record
-from diffclone.reports.claims import MARKS, claims_markdown, count_verdicts, describe_difference, markdown_notes
+from diffclone.reports.claims import claims_markdown, count_verdicts, describe_difference, markdown_notes
 from diffclone.reports.numbers import cell_at, format_count, format_estimate, format_number, format_signed, unit_label
 from diffclone.reports.summary import describe_levels, list_absent, list_contradictions
 from diffclone.reports.text_tables import escape_markdown, markdown_row, to_markdown
+from diffclone.tasks import TASKS
 
 RECORDS = Path(__file__).parent / "records"
+SHORT_VERDICTS = ("reproduced", "contradicted", "equivalent", "unresolved")
 TABLE_FILES = ("reproduction.jsonl.gz", "methods.jsonl.gz")
 SMALL_FILE = "small_schedule.jsonl.gz"
 CLAIM_FILES = (*TABLE_FILES, "best.jsonl", "paper_recipe*.jsonl.gz", "settings*.jsonl", "*study*.jsonl.gz", SMALL_FILE)
@@ -70,24 +72,53 @@ def claims_of(*names: str) -> str:
 
 
 def decided_claims() -> str:
-    """Return a short table of the tests that have the data they need: a line per claim."""
-    heads = ["claim of the paper", "with the paper's settings", "tuned equally", "small networks, 4,000 updates"]
-    cells: dict[str, list[list[str]]] = {}
+    """Return a short table of the tests that have the data they need: a line per claim, a column per verdict."""
+    claims: dict[str, list[ClaimRow]] = {}
     for row in load_claims().rows:
-        if row.verdict == "not run" or (row.p is None and row.unit != "ratio"):
-            continue
-        setting, tuned = row.on.partition(",")[0], row.on.partition(",")[0] in TASK_SETTINGS
-        small = row.on.endswith(SMALL_SCHEDULE)
-        _, _, value = describe_difference(row).rpartition(": ")  # what is compared follows from the claim
-        on = row.on.removesuffix(f", {SMALL_SCHEDULE}") if tuned or small or row.unit == "ratio" else setting
-        why = f" ({row.reason})" if row.reason else ""
-        verdict = f"{MARKS.get(row.verdict, '')} {row.verdict}{why}".strip()
-        column = 2 if small else int(tuned)
-        cells.setdefault(row.claim, [[], [], []])[column].append(escape_markdown(f"{on}: {value}, {verdict}"))
-    lines = [markdown_row(heads), "|" + "---|" * len(heads)]
-    for claim, columns in cells.items():
-        lines.append(f"| {escape_markdown(claim)} | {' | '.join('<br>'.join(found) or '–' for found in columns)} |")
+        if row.verdict != "not run" and (row.p is not None or row.unit == "ratio"):
+            claims.setdefault(row.claim, []).append(row)
+    lines = [
+        "| claim of the paper | ✓ reproduced | ✗ contradicted | = equivalent | unresolved |",
+        "|---|---|---|---|---|",
+    ]
+    for claim, rows in claims.items():
+        cells = [list_tests([row for row in rows if row.verdict == verdict], rows) for verdict in SHORT_VERDICTS]
+        lines.append(f"| {escape_markdown(claim)} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def list_tests(rows: list[ClaimRow], claim: list[ClaimRow]) -> str:
+    """Return tests with their differences, by the kind of their settings. `claim` has all tests of the claim."""
+    kinds: dict[str, list[str]] = {}
+    for row in rows:
+        where, kind = short_setting(row)
+        others = [name_other(other) for other in claim if short_setting(other) == (where, kind)]
+        if len(others) > 1:
+            where += (
+                f" beside {name_other(row)}" if len(set(others)) > 1 and None not in others else f", {row.compared}:"
+            )
+        value = describe_difference(row).removeprefix(f"{row.compared}: ").partition(" (")[0]
+        kinds.setdefault(kind, []).append(escape_markdown(f"{where} {value}"))
+    return (
+        "<br>".join(f"*{kind}*: {', '.join(found)}" if kind else ", ".join(found) for kind, found in kinds.items())
+        or "–"
+    )
+
+
+def short_setting(row: ClaimRow) -> tuple[str, str]:
+    """Return where a test was made, and the kind of its settings."""
+    where, _, rest = row.on.partition(",")
+    if row.unit == "ratio":
+        return row.on.removeprefix("time per action, "), ""
+    if where in TASK_SETTINGS:
+        return where, "tuned, small" if rest else "tuned"
+    return where, "small" if rest.endswith(SMALL_SCHEDULE) else "recipe" if "recipe" in rest else "brief"
+
+
+def name_other(row: ClaimRow) -> str | None:
+    """Return the method that a test compares with, the last one of its difference; None if it has no difference."""
+    _, minus, last = row.compared.rpartition(" − ")
+    return last.partition(" at ")[0].partition(",")[0] if minus else None
 
 
 def small_table() -> str:
@@ -114,6 +145,12 @@ def experiment_table(name: str) -> str:
         return to_markdown(table).rstrip("\n")
     measured = sum(len(records) for records in table.measured.values())
     return f"No table: a figure of {measured} Records." if measured else "Not run."
+
+
+def open_questions() -> str:
+    """Return the rows of the experiment on open questions that were run; the page lists the others elsewhere."""
+    table = next(table for table in load_results() if table.name == "known-errors")
+    return to_markdown(replace(table, cells=tuple(c for c in table.cells if c.ours is not None))).rstrip("\n")
 
 
 def method_table(row: str) -> str:
@@ -197,9 +234,17 @@ def select_used(records: list[Record], source: SettingsSource = "ours") -> list[
             *(record for measured in table.measured.values() for record in measured),
         )
     ]
-    if source == "small":
-        used += [r for row in decide_claims(records).rows if row.on.endswith(SMALL_SCHEDULE) for r in row.records]
-    return [record for record in records if any(record is other for other in used)]
+    used += [record for row in decide_claims(records).rows for record in row.records]
+    return [drop_returns(record) for record in records if any(record is other for other in used)]
+
+
+def drop_returns(record: Record) -> Record:
+    """Return the Record without the return of every episode, if its task counts successes: they are most of a file."""
+    outcomes: Any = record.results.get("outcomes")
+    if not outcomes or "success" not in outcomes or TASKS[record.results["task"]].metric != "success":
+        return record
+    kept = {key: value for key, value in record.results.items() if key != "member_return"}
+    return replace(record, results={**kept, "outcomes": {"success": outcomes["success"]}})
 
 
 BLOCKS = {
@@ -221,6 +266,7 @@ BLOCKS = {
     "reproduction-contradictions": contradictions_list,
     "reproduction-energy": energy_choice,
     **{f"reproduction-{name}": lambda name=name: experiment_table(name) for name in EXPERIMENTS},
+    "reproduction-known-errors": open_questions,
 }
 """Blocks that docs/make.py fills."""
 
