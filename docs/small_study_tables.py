@@ -4,6 +4,7 @@ python -m docs.small_study_tables OUT/records.jsonl …   add the Records of out
 """
 
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from diffclone.experiments.study.candidates import SINGLE_ACTIONS, TUNED_METHODS
 from diffclone.experiments.study.results import (
     BASELINE,
+    Estimate,
     TunedRow,
     chosen_estimate,
     difference,
@@ -18,12 +20,13 @@ from diffclone.experiments.study.results import (
 )
 from diffclone.experiments.study.small import shrink
 from diffclone.records import Record
-from diffclone.reports.numbers import unit_label
+from diffclone.reports.numbers import format_number, unit_label
 from docs.study_tables import NOT_RUN, add_records, signed, tuned_cells, unit_of
 
 RECORDS = Path(__file__).parent / "records" / "small_study.jsonl.gz"
 ACTING = Path(__file__).parent / "records" / "acting.jsonl"
 CHUNKS = ", chunks"
+SINGLE_NAMES = tuple(method.name for method in SINGLE_ACTIONS.values())
 
 
 @cache
@@ -65,26 +68,81 @@ def methods_table() -> str:
     return "\n".join(lines)
 
 
-def chunks_table() -> str:
-    """Return, for each method, its score with chunks minus its score without."""
-    found = settings()
-    lines = [f"| chunks − single actions | {' | '.join(found)} |", f"|{'---|' * (1 + len(found))}"]
-    for name in (method.name for method in SINGLE_ACTIONS.values()):
-        cells = [compare(setting, name + CHUNKS, name) for setting in found]
-        if any(cell != NOT_RUN for cell in cells):
+def overview_table() -> str:
+    """Return the scores of all methods, one row per setting: with single actions / with chunks."""
+    names = [name for name in SINGLE_NAMES if any(row[1] == name for row in complete_rows())]
+    lines = [f"| setting | {' | '.join(names)} |", f"|{'---|' * (1 + len(names))}"]
+    for setting in settings():
+        cells = [" / ".join(short_score(setting, name + suffix) for suffix in ("", CHUNKS)) for name in names]
+        lines.append(f"| {setting} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def short_score(setting: str, name: str) -> str:
+    """Return the score of a method, without its interval."""
+    row = complete_rows().get((setting, name))
+    return "–" if row is None or row.reported is None else format_number(row.reported.mean, unit_of(setting))
+
+
+def best_table() -> str:
+    """Return the best method of each setting with at most one network call per action, and with any number."""
+    calls: Any = Record.read_all(ACTING)[-1].results["calls"]
+    lines = [
+        "| setting | at most one call per action | not resolved from it | any number of calls | not resolved from it |"
+    ]
+    lines.append(f"|{'---|' * 5}")
+    for setting in settings():
+        found = {
+            name: row.reported
+            for (place, name), row in complete_rows().items()
+            if place == setting and row.reported is not None
+        }
+        few = {name: score for name, score in found.items() if calls[name] <= 1}
+        lines.append(f"| {setting} | {describe_best(few, setting)} | {describe_best(found, setting)} |")
+    return "\n".join(lines)
+
+
+def describe_best(scores: Mapping[str, Estimate], setting: str) -> str:
+    """Return two cells: the method with the highest mean, and those whose difference from it has an interval with 0."""
+    best = max(scores, key=lambda name: scores[name].mean)
+    near = [name for name in scores if name != best and difference(scores[best], scores[name]).interval[0] <= 0]
+    return f"{best} {format_number(scores[best].mean, unit_of(setting))} | {'; '.join(near) or '–'}"
+
+
+def beside_bc_table() -> str:
+    """Return, for each method, the settings on which its difference from BC is above 0, not resolved, or below."""
+    lines = ["| method | above BC | not resolved | below BC |", f"|{'---|' * 4}"]
+    for name in (method.name for method in TUNED_METHODS.values()):
+        places: tuple[list[str], list[str], list[str]] = ([], [], [])
+        for setting in settings():
+            row = complete_rows().get((setting, name))
+            if row is not None and row.minus_bc is not None:
+                low, high = row.minus_bc.interval
+                places[0 if low > 0 else 2 if high < 0 else 1].append(setting)
+        if any(places):
+            cells = [f"{len(found)}: {', '.join(found)}" if found else "–" for found in places]
             lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
+def chunks_table() -> str:
+    """Return, for each setting, the score of every method with chunks minus its score without."""
+    return difference_table({name: (name + CHUNKS, name) for name in SINGLE_NAMES})
+
+
 def guide_table() -> str:
     """Return DBC minus BC, without and with chunks."""
-    found = settings()
-    lines = [f"| paired difference | {' | '.join(found)} |", f"|{'---|' * (1 + len(found))}"]
-    for suffix in ("", CHUNKS):
-        for name in ("DBC (paper)", "DBC (ours)"):
-            cells = [compare(setting, name + suffix, BASELINE + suffix) for setting in found]
-            if any(cell != NOT_RUN for cell in cells):
-                lines.append(f"| {name}{suffix} − {BASELINE}{suffix} | {' | '.join(cells)} |")
+    pairs = [(name + suffix, BASELINE + suffix) for suffix in ("", CHUNKS) for name in ("DBC (paper)", "DBC (ours)")]
+    return difference_table({f"{ours} − {theirs}": (ours, theirs) for ours, theirs in pairs})
+
+
+def difference_table(pairs: Mapping[str, tuple[str, str]]) -> str:
+    """Return paired differences: one row per setting, one column per pair of methods that was run somewhere."""
+    columns = {head: [compare(setting, *pair) for setting in settings()] for head, pair in pairs.items()}
+    columns = {head: cells for head, cells in columns.items() if set(cells) != {NOT_RUN}}
+    lines = [f"| setting | {' | '.join(columns)} |", f"|{'---|' * (1 + len(columns))}"]
+    for k, setting in enumerate(settings()):
+        lines.append(f"| {setting} | {' | '.join(cells[k] for cells in columns.values())} |")
     return "\n".join(lines)
 
 
@@ -94,7 +152,14 @@ def compare(setting: str, ours: str, theirs: str) -> str:
     return signed(difference(found[0], found[1]), unit_of(setting)) if found[0] and found[1] else NOT_RUN
 
 
-BLOCKS = {"methods-all": methods_table, "methods-chunks": chunks_table, "methods-guide": guide_table}
+BLOCKS = {
+    "methods-overview": overview_table,
+    "methods-best": best_table,
+    "methods-beside-bc": beside_bc_table,
+    "methods-all": methods_table,
+    "methods-chunks": chunks_table,
+    "methods-guide": guide_table,
+}
 """For docs/make.py."""
 
 if __name__ == "__main__":

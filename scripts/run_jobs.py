@@ -19,7 +19,8 @@ jobs that they need are done:
 FOLDER gets the output of each job (NAME.log) and an empty file NAME.done when it has succeeded. The same command again
 runs the jobs that are not done. At the deadline, or on Ctrl-C, running jobs receive SIGINT, so that they can write a
 checkpoint, and are killed if they still run a minute later. Several processes share one GPU best under CUDA MPS: start
-`nvidia-cuda-mps-control -d` before.
+`nvidia-cuda-mps-control -d` before. Under MPS a process that is killed while it computes makes all others fail, so end
+jobs with SIGINT.
 """
 
 import argparse
