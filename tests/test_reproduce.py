@@ -103,7 +103,7 @@ def test_claims_are_planned_run_and_decided(tmp_path: Path, diffclone: Command) 
     code, out, err = diffclone("reproduce", "claims", *flags, "--json")
     assert code == 0, err
     rows = json.loads(out)["rows"]
-    spiral = [row for row in rows if row["on"].startswith("Spiral")]
+    spiral = [row for row in rows if row["on"] == "Spiral, brief schedule"]
     assert len(spiral) >= 4
     assert {(row["verdict"], row["reason"], row["quick"]) for row in spiral} == {("unresolved", "quick", True)}
     assert {row["verdict"] for row in rows if row not in spiral} == {"not run"}
