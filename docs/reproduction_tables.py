@@ -33,7 +33,8 @@ from diffclone.reports.text_tables import escape_markdown, markdown_row, to_mark
 from diffclone.tasks import TASKS
 
 RECORDS = Path(__file__).parent / "records"
-SHORT_VERDICTS = ("reproduced", "contradicted", "equivalent", "unresolved")
+SHORT_VERDICTS = (("reproduced",), ("contradicted",), ("equivalent",), ("unresolved", "no headroom"))
+"""The verdicts of each column of the short table."""
 TABLE_FILES = ("reproduction.jsonl.gz", "methods.jsonl.gz")
 SMALL_FILE = "small_schedule.jsonl.gz"
 CLAIM_FILES = (*TABLE_FILES, "best.jsonl", "paper_recipe*.jsonl.gz", "settings*.jsonl", "*study*.jsonl.gz", SMALL_FILE)
@@ -82,7 +83,7 @@ def decided_claims() -> str:
         "|---|---|---|---|---|",
     ]
     for claim, rows in claims.items():
-        cells = [list_tests([row for row in rows if row.verdict == verdict], rows) for verdict in SHORT_VERDICTS]
+        cells = [list_tests([row for row in rows if row.verdict in verdicts], rows) for verdicts in SHORT_VERDICTS]
         lines.append(f"| {escape_markdown(claim)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
