@@ -1,6 +1,6 @@
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -333,6 +333,36 @@ def test_noise_agrees_with_a_clipped_prediction(t: int) -> None:
     within = (free >= low) & (free <= high)
     assert not within.all()
     assert torch.allclose(eps_hat[within], free_noise[within], rtol=1e-9)
+
+
+def crooked_velocity(x: Tensor, t: Tensor) -> Tensor:
+    """Return the velocity that agrees with the noise of `crooked`."""
+    eps_hat, signal, noise = crooked(x, t), SIGNAL[t][..., None], NOISE[t][..., None]
+    return signal * eps_hat - noise * (x - noise * eps_hat) / signal
+
+
+def test_the_target_of_the_velocity_is_as_in_diffusers(scheduler: Any) -> None:
+    x, eps = random()["x"].normal(50, 3)[0], random()["eps"].normal(50, 3)[0]
+    t = torch.arange(0, 1000, 20)
+    target = known_velocity()[0].target(x, t, eps)
+    assert torch.allclose(target, scheduler.get_velocity(x, eps, t), rtol=1e-4, atol=1e-4)
+
+
+def known_velocity() -> tuple[Diffusion, Known]:
+    diffusion, asked = known(crooked_velocity, box=BOX)
+    diffusion.predicts = "velocity"
+    return diffusion, asked
+
+
+@pytest.mark.parametrize("within_box", [False, True])
+@pytest.mark.parametrize("sampler", get_args(Sampler))
+def test_samples_do_not_depend_on_what_a_perfect_network_predicts(sampler: Sampler, *, within_box: bool) -> None:
+    calls = 1000 if sampler == "ancestral" else 10
+    noise, velocity = (
+        diffusion.sample(20, 3, random(), sampler=sampler, calls=calls, within_box=within_box)
+        for diffusion, _ in (known(crooked, box=BOX), known_velocity())
+    )
+    assert torch.allclose(noise, velocity, rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("sampler", ["ancestral", "ddim", "dpm-solver++"])

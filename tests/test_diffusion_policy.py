@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any, get_args
 
 import numpy as np
@@ -10,7 +11,7 @@ from diffclone.errors import InvalidSettings
 from diffclone.methods import DiffusionPolicy
 from diffclone.model import Batch, Dims
 from diffclone.nn import Denoiser
-from diffclone.nn.diffusion import Sampler
+from diffclone.nn.diffusion import Prediction, Sampler
 from diffclone.rng import Rng
 
 LINE = np.random.default_rng(0).uniform(-0.5, 0.5, (1000, 1))
@@ -23,28 +24,34 @@ FORK = Demonstrations.from_arrays(
 METHOD = DiffusionPolicy(training=Training(updates=1000, batch=128, lr=3e-3, ema=0.99), width=64, depth=3)
 
 
-@pytest.fixture(scope="module")
-def policy() -> Policy:
-    return fit(METHOD, FORK, device="cpu")
+@pytest.fixture(scope="module", params=get_args(Prediction))
+def policy(request: pytest.FixtureRequest) -> Policy:
+    return fit(replace(METHOD, predicts=request.param), FORK, device="cpu")
 
 
 def random() -> Rng:
     return Rng([0, 1], dtype=torch.float64)
 
 
-def test_the_loss_of_a_zero_network_is_the_noise() -> None:
-    method, rng = DiffusionPolicy(width=4, depth=1), random()
+@pytest.mark.parametrize("predicts", get_args(Prediction))
+def test_the_loss_of_a_zero_network_is_the_target(predicts: Prediction) -> None:
+    method, rng = DiffusionPolicy(width=4, depth=1, predicts=predicts), random()
     weights = method.init(Dims(3, 2), rng["init"])
     with torch.no_grad():
         for parameter in weights.parameters():
             parameter.zero_()
     batch = Batch(rng["obs"].normal(5, 3), rng["act"].normal(5, 2))
     losses = method.loss(weights, batch, rng["loss"], {})
-    noise = random()["loss"]["noise"].normal(5, 2)
-    assert torch.allclose(losses.total, noise.square().mean((-2, -1)), rtol=1e-12)
+    again = random()["loss"]
+    steps, noise = again["t"].integers(1000, 5), again["noise"].normal(5, 2)
+    signal, spread = weights.signal[steps][..., None], weights.noise[steps][..., None]
+    target = {"noise": noise, "velocity": signal * noise - spread * batch.act}[predicts]
+    assert torch.allclose(losses.total, target.square().mean((-2, -1)), rtol=1e-12)
 
 
-def test_the_network_receives_the_noisy_action_its_step_and_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_of_the_noise_receives_the_noisy_action_its_step_and_the_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen: list[Tensor] = []
     forward = Denoiser.forward
 
@@ -53,7 +60,7 @@ def test_the_network_receives_the_noisy_action_its_step_and_the_state(monkeypatc
         return forward(self, x, t)
 
     monkeypatch.setattr(Denoiser, "forward", watched)
-    method, rng = DiffusionPolicy(width=4, depth=1), random()
+    method, rng = DiffusionPolicy(width=4, depth=1, predicts="noise"), random()
     weights = method.init(Dims(3, 2), rng["init"])
     obs, act = rng["obs"].normal(5, 3), rng["act"].normal(5, 2)
     losses = method.loss(weights, Batch(obs, act), rng["loss"], {})
@@ -92,8 +99,8 @@ def test_deterministic_samplers_converge_to_the_same_samples(policy: Policy) -> 
 
 
 def test_samples_stay_in_the_experts_range() -> None:
-    # An untrained network may return any value.
-    method = DiffusionPolicy(training=Training(updates=1), width=8, within_box=False)
+    # An untrained network of the noise may return any value.
+    method = DiffusionPolicy(training=Training(updates=1), width=8, predicts="noise", within_box=False)
     untrained, seen = fit(method, FORK, device="cpu"), np.zeros((200, 1))
     low, high = (edge.item() for edge in (untrained.normaliser.act_low, untrained.normaliser.act_high))
     free = untrained(seen)

@@ -72,9 +72,12 @@ class AppendixColumn:
 
     def diffusion_policy(self) -> DiffusionPolicy:
         """Return a diffusion policy with a thousand steps and no moving average: the paper mentions none."""
-        training = Training(updates=self.diffusion_epochs * (self.pairs // 128), lr=self.diffusion_lr)
         return DiffusionPolicy(
-            training=training, width=self.diffusion_width, sampler="ancestral", normalisation=self.normalisation
+            training=Training(updates=self.diffusion_epochs * (self.pairs // 128), lr=self.diffusion_lr),
+            width=self.diffusion_width,
+            predicts="noise",
+            sampler="ancestral",
+            normalisation=self.normalisation,
         )
 
 

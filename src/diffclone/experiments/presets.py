@@ -116,7 +116,7 @@ def brief_presets() -> Entries:
         dbc = DBC(training=BRIEF_POLICY, network=EXTERNAL_NETWORK, coefficient=1.0, away=0.0, guide=BRIEF_GUIDE)
         yield f"{task.name}/dbc/brief", Preset(dbc, ours)
         yield f"{task.name}/ibc/brief", Preset(IBC(training=BRIEF_OTHER), ours)
-        diffusion = DiffusionPolicy(training=BRIEF_DIFFUSION, width=512)
+        diffusion = DiffusionPolicy(training=BRIEF_DIFFUSION, width=512, predicts="noise")
         yield f"{task.name}/diffusion-policy/brief", Preset(diffusion, ours)
         yield from later_presets(task.name, EXTERNAL_NETWORK, 512, BRIEF_DIFFUSION)
     images = Training(updates=1_000, lr=5e-4)

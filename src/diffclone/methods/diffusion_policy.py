@@ -1,7 +1,8 @@
 """Diffusion policy: p(a | s) as a denoiser of actions, conditioned on the state.
 
 a_t    = √ᾱ_t a + √(1 − ᾱ_t) ε
-L_diff = E (ε − ε̂(a_t, t, s))²
+L_diff = E (v − v̂(a_t, t, s))²,   v = √ᾱ_t ε − √(1 − ᾱ_t) a         predicts: velocity
+L_diff = E (ε − ε̂(a_t, t, s))²                                      predicts: noise, as in the comparison of DBC's paper
 π(s)   : from a_T ~ N(0, I), step by step to a_0 (`nn/diffusion.py`); x̂ is clipped to the box
 
 DDIM and DPM-Solver++ sample the same weights in few calls. Diffusion-X adds `extra` steps at the end.
@@ -13,9 +14,10 @@ from typing import ClassVar, final, get_args
 from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Default, Dims, Losses, Method, Parts, Training, acting
 from diffclone.nn import Denoiser
-from diffclone.nn.diffusion import Diffusion, Sampler, sigmoid_betas
+from diffclone.nn.diffusion import Diffusion, Prediction, Sampler, sigmoid_betas
 from diffclone.nn.layers import TimeConditioning
 from diffclone.rng import Rng
+from diffclone.settings import added
 from diffclone.shapes import Act, Obs
 
 
@@ -35,6 +37,8 @@ class DiffusionPolicy(Method[Diffusion]):
     """T, diffusion steps."""
     conditioning: TimeConditioning = "sinusoidal"
     """How the network is conditioned on t: a sinusoidal embedding, or a learned table per layer."""
+    predicts: Prediction = added("noise", default="velocity")
+    """What the network predicts. With noise, a small network has large errors where most of a_t is noise, above all with chunks."""
     sampler: Sampler = acting("dpm-solver++")
     """The sampler: ancestral takes all T steps, ddim and dpm-solver++ take `calls`."""
     calls: int = acting(20)
@@ -47,6 +51,8 @@ class DiffusionPolicy(Method[Diffusion]):
     def __post_init__(self) -> None:
         if self.sampler not in get_args(Sampler):
             raise InvalidSettings(f"unknown sampler {self.sampler!r}; known are {', '.join(get_args(Sampler))}.")
+        if self.predicts not in get_args(Prediction):
+            raise InvalidSettings(f"predicts must be {' or '.join(get_args(Prediction))}; it is {self.predicts!r}.")
         if self.depth < 1 or self.width < 1 or self.extra < 0 or not 1 <= self.calls <= self.steps:
             raise InvalidSettings(
                 f"depth and width must be at least 1, extra at least 0, calls within 1 … steps; they are "
@@ -56,14 +62,15 @@ class DiffusionPolicy(Method[Diffusion]):
     def init(self, dims: Dims, rng: Rng) -> Diffusion:
         """Return a denoiser of actions."""
         denoiser = Denoiser(dims.act, self.steps, self.width, self.depth, self.conditioning, rng, condition=dims.obs)
-        return Diffusion(denoiser, sigmoid_betas(self.steps), dims.action_box)
+        return Diffusion(denoiser, sigmoid_betas(self.steps), dims.action_box, self.predicts)
 
     def loss(self, weights: Diffusion, batch: Batch, rng: Rng, parts: Parts) -> Losses:
         """Return L_diff."""
         rows, size = batch.act.shape[-2:]
         t = rng["t"].integers(self.steps, rows)
         ε = rng["noise"].normal(rows, size)
-        diff = (ε - batch.mask(weights.predict_noise(batch.act, t, ε, batch.obs), ε)).square().mean(-1)
+        target = weights.target(batch.act, t, ε)
+        diff = (target - batch.mask(weights.denoise(batch.act, t, ε, batch.obs), target)).square().mean(-1)
         diff = diff.mean(-1)
         return Losses(diff, {"L_diff": diff})
 

@@ -6,6 +6,11 @@ x_t   = √ᾱ_t · x + √(1 − ᾱ_t) · ε,          ε ~ N(0, I)           
 L     = mean over dimensions of (ε − ε̂(x_t, t))²                     denoising error
 x̂     = (x_t − √(1 − ᾱ_t) · ε̂) / √ᾱ_t                                predicted clean sample
 
+A network may predict the velocity v instead of ε (Salimans and Ho 2022, arXiv 2202.00512). An error of ε̂ is divided by
+√ᾱ_t in x̂, which is less than a hundredth at the last steps; an error of v̂ is not enlarged:
+v     = √ᾱ_t · ε − √(1 − ᾱ_t) · x
+x̂     = √ᾱ_t · x_t − √(1 − ᾱ_t) · v̂,         ε̂ = √ᾱ_t · v̂ + √(1 − ᾱ_t) · x_t
+
 A step of a sampler, from x_t to a smaller step:
 x_t₋₁ = (x_t − β_t / √(1 − ᾱ_t) · ε̂) / √(1 − β_t) + √β_t · z         ancestral, z ~ N(0, I), none at t = 0
 x_u   = √ᾱ_u · x̂ + √(1 − ᾱ_u) · ε̂                                    DDIM, any u < t
@@ -27,6 +32,8 @@ from diffclone.shapes import Rows, Steps
 BETA_MIN, BETA_MAX = 1e-4, 0.02
 
 Sampler = Literal["ancestral", "ddim", "dpm-solver++"]
+Prediction = Literal["noise", "velocity"]
+"""What the network predicts: ε or v."""
 Box = tuple[tuple[float, ...], tuple[float, ...]]
 
 
@@ -56,9 +63,9 @@ class Diffusion(nn.Module):
     high: Tensor
     """Upper bound of samples."""
 
-    def __init__(self, denoiser: Denoiser, beta: Tensor, box: Box | None = None):
+    def __init__(self, denoiser: Denoiser, beta: Tensor, box: Box | None = None, predicts: Prediction = "noise"):
         super().__init__()
-        self.denoiser = denoiser
+        self.denoiser, self.predicts = denoiser, predicts
         alpha_bar = torch.cumprod(1 - beta, 0)
         low, high = box or (-torch.inf, torch.inf)
         like = next(denoiser.parameters())
@@ -77,12 +84,16 @@ class Diffusion(nn.Module):
 
     def denoising_error(self, x: Rows, t: Steps, eps: Rows, condition: Tensor | None = None) -> Tensor:
         """Return the denoising error of each row."""
-        return (eps - self.predict_noise(x, t, eps, condition)).square().mean(-1)
+        return (eps - self.denoise(x, t, eps, condition)).square().mean(-1)
 
-    def predict_noise(self, x: Rows, t: Steps, eps: Rows, condition: Tensor | None = None) -> Rows:
-        """Return ε̂ at x_t."""
+    def denoise(self, x: Rows, t: Steps, eps: Rows, condition: Tensor | None = None) -> Rows:
+        """Return what the network predicts at x_t."""
         x_t = self.add_noise(x, t, eps)
         return self.denoiser(x_t if condition is None else torch.cat([x_t, condition], -1), t)
+
+    def target(self, x: Rows, t: Steps, eps: Rows) -> Rows:
+        """Return what the network learns to predict at x_t."""
+        return eps if self.predicts == "noise" else self.signal[t][..., None] * eps - self.noise[t][..., None] * x
 
     def score_distillation_error(self, x: Rows, t: Steps, eps: Rows) -> Tensor:
         """Return the denoising error with a gradient that omits the denoiser's Jacobian: √ᾱ_t (ε̂ − ε) · 2 / size."""
@@ -168,8 +179,12 @@ class Diffusion(nn.Module):
         self, x_t: Tensor, t: int, embedded: Sequence[Tensor], condition: Tensor | None, *, within_box: bool
     ) -> tuple[Tensor, Tensor]:
         """Return (x̂, ε̂) at a step that all rows share. If x̂ is clipped, ε̂ is the noise that agrees with it."""
-        eps_hat = self.denoiser.denoise(x_t if condition is None else torch.cat([x_t, condition], -1), embedded)
-        clean = self.predict_clean(x_t, t, eps_hat)
+        predicted = self.denoiser.denoise(x_t if condition is None else torch.cat([x_t, condition], -1), embedded)
+        if self.predicts == "noise":
+            clean, eps_hat = self.predict_clean(x_t, t, predicted), predicted
+        else:
+            clean = self.signal[t] * x_t - self.noise[t] * predicted
+            eps_hat = self.signal[t] * predicted + self.noise[t] * x_t
         if within_box:
             clean = clean.clamp(self.low, self.high)
             eps_hat = (x_t - self.signal[t] * clean) / self.noise[t]
