@@ -77,6 +77,12 @@ def on_study(task: str, method: str, against: str, *, headroom: bool = False, sm
     return ClaimTest(on, (minus(first, second),), task, unit_of(task), needs_headroom=headroom, setting=setting)
 
 
+def diffusion_policy_tests(*tasks: str) -> tuple[ClaimTest, ...]:
+    """DBC minus Diffusion Policy, both tuned; in the small study also minus one that predicts the velocity."""
+    pairs = ((False, "Diffusion Policy"), (True, "Diffusion Policy"), (True, "Diffusion Policy, velocity"))
+    return tuple(on_study(task, "DBC (paper)", other, small=small) for small, other in pairs for task in tasks)
+
+
 def study_cells(task: str, methods: Sequence[str], *, small: bool) -> list[Cell]:
     """Return the cells of tuned methods."""
     return [Cell(f"{name}, tuned", study=(SETTINGS[task], name), small=small) for name in methods]

@@ -88,6 +88,15 @@ SINGLE_ACTIONS: dict[str, TunedMethod] = {
         longer=2,
         acts_fast=False,
     ),
+    "diffusion-velocity": TunedMethod(
+        "Diffusion Policy, velocity",
+        "diffusion-policy",
+        {"sampler": "ddim", "calls": 10, "predicts": "velocity"},
+        vary={**RATES, **DECAYS},
+        apart={"width": (256, 512, 1024)},
+        longer=2,
+        acts_fast=False,
+    ),
     "ibc": TunedMethod(
         "IBC", "ibc", vary={**RATES, **DECAYS}, apart={"counter_examples": (16, 64, 256)}, acts_fast=False
     ),
@@ -105,7 +114,8 @@ SINGLE_ACTIONS: dict[str, TunedMethod] = {
     "mip": TunedMethod("MIP", "mip", vary={**RATES, "noise": (0.05, 0.1, 0.2), **DECAYS}),
     "bc-gmm": TunedMethod("BC-GMM", "bc-gmm", vary={**RATES, "state_noise": (0.0, 0.05, 0.1), **DECAYS}),
 }
-"""`DBC (paper)` has the paper's loss, with the hinge of the released code; `DBC (ours)` adds L_away (κ = 1)."""
+"""`DBC (paper)` has the paper's loss, with the hinge of the released code; `DBC (ours)` adds L_away (κ = 1).
+`Diffusion Policy` predicts the noise, as the method that the paper compares with."""
 TUNED_METHODS: Registry[TunedMethod] = Registry(
     "method of the study",
     {**SINGLE_ACTIONS, **{f"{key}-chunks": method.with_chunks() for key, method in SINGLE_ACTIONS.items()}},

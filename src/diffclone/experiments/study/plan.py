@@ -58,9 +58,10 @@ ROUNDS = (
     ("bc", "dbc-paper"),
     ("dbc-ours",),
     ("diffusion-policy", "ibc"),
-    ("mip", "shortcut", "flow-matching", "bc-gmm"),
+    ("diffusion-velocity", "mip", "shortcut", "flow-matching", "bc-gmm"),
     ("bc-chunks", "dbc-paper-chunks", "dbc-ours-chunks"),
-    ("diffusion-policy-chunks", "ibc-chunks", "mip-chunks", "shortcut-chunks", "flow-matching-chunks", "bc-gmm-chunks"),
+    ("diffusion-policy-chunks", "diffusion-velocity-chunks", "ibc-chunks"),
+    ("mip-chunks", "shortcut-chunks", "flow-matching-chunks", "bc-gmm-chunks"),
 )
 """Methods in the order of their importance: a round is done on all settings before the next one begins."""
 HELD_OUT_EVERY = 6
