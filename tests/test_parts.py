@@ -1,5 +1,6 @@
 """Parts: models that other models need, and the guide that a policy keeps."""
 
+import importlib.metadata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Encoder, GANGuide, Network, Training, fit
+from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Encoder, GANGuide, Network, Training, fit, records
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
 from diffclone.fit import FitOptions, fit_with_options
 from diffclone.model import Batch, Dims, Guide, Losses, Method, Model, Parts
@@ -240,6 +241,22 @@ def test_a_run_returns_the_policy_and_its_guide(tmp_path: Path) -> None:
         assert isinstance(theirs, TrainedGuide)
         assert np.array_equal(ours.cost(DEMOS.obs, DEMOS.act), theirs.cost(DEMOS.obs, DEMOS.act))
         assert np.array_equal(again(X), run.policy()(X))
+
+
+def test_a_copy_of_the_source_that_is_not_installed_trains_a_guide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_metadata(package: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(package)
+
+    records._versions.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.metadata, "version", without_metadata)
+        options = FitOptions(device="cpu", cache=tmp_path)
+        first, again = (fit_with_options(GUIDED, DEMOS, options).policy for _ in range(2))
+    records._versions.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    assert len(list(tmp_path.rglob("*.safetensors"))) == 1
+    assert np.array_equal(first(X), again(X))
 
 
 def test_the_weights_of_a_runs_guide_are_read_when_they_are_used(tmp_path: Path) -> None:

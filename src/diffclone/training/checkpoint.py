@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import importlib.metadata
 import inspect
 import json
 import sys
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from diffclone.errors import DiffcloneWarning, InvalidFile
 from diffclone.files import read_tensors, write_tensors
 from diffclone.model import Model
+from diffclone.records import versions
 from diffclone.settings import differences, to_dict
 from diffclone.training.shares import Shares
 
@@ -170,7 +170,7 @@ def part_identity(part: Model[Any], net: nn.Module, data_identity: Mapping[str, 
         "guide": {name: value for name, value in to_dict(part).items() if name not in scoring},
         "class": f"{type(part).__module__}.{type(part).__qualname__}",
         "shapes": [list(p.shape[1:]) for p in net.parameters()],
-        "version": importlib.metadata.version("diffclone"),
+        "version": versions().get("diffclone"),
         "source": source,
         **data_identity,
     }

@@ -76,7 +76,7 @@ def openapi_document() -> dict[str, Any]:
     anything = {"type": "object", "additionalProperties": True}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "diffclone policy server", "version": versions()["diffclone"]},
+        "info": {"title": "diffclone policy server", "version": versions().get("diffclone", "unknown")},
         "paths": {
             "/act": {"post": act},
             "/about": _get(
