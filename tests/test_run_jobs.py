@@ -2,7 +2,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import tyro
 
+from scripts.paper_recipe import PaperRecipe
 from scripts.run_jobs import Job, read_jobs, run_jobs
 
 
@@ -53,3 +55,13 @@ def test_a_list_of_jobs_is_checked(tmp_path: Path) -> None:
     path.write_text(entry + 'needs = ["b"]\n')
     with pytest.raises(SystemExit, match="a needs b, which is not an earlier job"):
         read_jobs(path)
+
+
+def test_the_jobs_of_ant_reach_are_commands_of_the_recipe() -> None:
+    jobs = read_jobs(Path(__file__).parents[1] / "scripts" / "ant_reach.toml")
+    parsed = [tyro.cli(PaperRecipe, args=job.command.split()[3:]) for job in jobs]
+    assert {(one.command, one.method) for one in parsed} == {
+        ("guide", "dbc"),
+        *((command, method) for command in ("train", "evaluate") for method in ("bc", "dbc")),
+    }
+    assert {(one.task, one.precision) for one in parsed} == {("ant-reach", "tf32")}
