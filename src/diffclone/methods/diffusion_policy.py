@@ -38,7 +38,7 @@ class DiffusionPolicy(Method[Diffusion]):
     conditioning: TimeConditioning = "sinusoidal"
     """How the network is conditioned on t: a sinusoidal embedding, or a learned table per layer."""
     predicts: Prediction = added("noise", default="velocity")
-    """What the network predicts. With noise, a small network has large errors where most of a_t is noise, above all with chunks."""
+    """What the network predicts. If it predicts the noise, its errors are enlarged in x̂ at the last steps."""
     sampler: Sampler = acting("dpm-solver++")
     """The sampler: ancestral takes all T steps, ddim and dpm-solver++ take `calls`."""
     calls: int = acting(20)
