@@ -135,7 +135,7 @@ def cube_task(kind: str, summary: str) -> Task:
         make_batch=make_batch,
         make_expert=CubeExpert,
         package="ogbench",
-        environments_per_member=25,
+        environments_per_member=4,  # each takes about 240 MB
     )
 
 
