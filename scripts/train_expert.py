@@ -40,6 +40,16 @@ def ant_reward(env: BatchEnv, rows: Rows, outcome: Outcome) -> tuple[Doubles, Fl
     return outcome.reward + 1.0 * arrived - 0.5 * fallen, outcome.ended
 
 
+def pen_reward(env: BatchEnv, rows: Rows, outcome: Outcome) -> tuple[Doubles, Flags]:
+    """Reward success; distance and angle from the target cost. A dropped pen costs 5 and ends the episode."""
+    obs = env.observe(rows)
+    along, distance = (obs[:, 33:36] * obs[:, 36:39]).sum(1), np.linalg.norm(obs[:, 39:42], axis=1)
+    dropped = obs[:, 26] < PEN_DROPPED
+    return 5.0 * outcome.success - 0.1 * (1 - along) - distance - 5.0 * dropped, outcome.ended | dropped
+
+
+PEN_DROPPED = 0.075
+"""Height in metres."""
 RUNNER = PPOOptions(
     steps=20_000_000,
     rows=64,
@@ -65,6 +75,14 @@ OPTIONS: dict[str, PPOOptions] = {
         widths=(256, 128),
         scale_rewards=True,
         reward=ant_reward,
+    ),
+    "adroit/pen": PPOOptions(
+        steps=4_000_000,
+        horizon=25,
+        gamma=0.97,
+        widths=(128, 128),
+        scale_rewards=True,
+        reward=pen_reward,
     ),
 }
 

@@ -136,12 +136,18 @@ def test_the_name_of_the_file_has_all_that_demonstrations_depend_on(monkeypatch:
     assert demonstrations_path(replace(task, episodes=7)).name != name
 
 
+OWN_ENVIRONMENT = r"environment of its own.*diffclone\[external\]"
+HOW_TO_INSTALL = {
+    "metaworld": OWN_ENVIRONMENT,
+    "ogbench": OWN_ENVIRONMENT,
+    "gymnasium-robotics": r"Try: pip install .*\[tasks\]",
+}
+
+
 @pytest.mark.parametrize("task", [task for task in EXTERNAL if not installed(task.package)], ids=lambda task: task.name)
 def test_a_missing_package_is_one_line(task: Task, diffclone: Command, tmp_path: Path) -> None:
     for use in (lambda: task.make(1), task.expert, task.demonstrations):
-        with pytest.raises(
-            MissingPackage, match=rf"{task.package}.*environment of its own.*diffclone\[external\]"
-        ) as e:
+        with pytest.raises(MissingPackage, match=rf"{task.package}.*{HOW_TO_INSTALL[str(task.package)]}") as e:
             use()
         assert "\n" not in str(e.value)
     assert_error(diffclone("train", task.name, "--out", tmp_path / "run"), str(task.package))
@@ -150,7 +156,7 @@ def test_a_missing_package_is_one_line(task: Task, diffclone: Command, tmp_path:
 def test_external_tasks_are_listed_apart(diffclone: Command) -> None:
     rows = {row["task"]: row for row in json.loads(diffclone("tasks", "--json").out)}
     assert [rows[task.name]["package"] for task in BUNDLED] == [None] * len(BUNDLED)
-    assert {rows[task.name]["package"] for task in EXTERNAL} == {"metaworld", "ogbench"}
+    assert {rows[task.name]["package"] for task in EXTERNAL} == set(HOW_TO_INSTALL)
     assert all(rows[task.name]["demonstrations"].endswith("collected on first use") for task in EXTERNAL)
     assert list(rows) == list(TASKS)
     shown = diffclone("tasks")

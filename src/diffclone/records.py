@@ -22,7 +22,7 @@ def versions() -> dict[str, str]:
 def _versions() -> dict[str, str]:
     """Return the versions of this process. Looking them up takes milliseconds."""
     found = {"python": platform.python_version()}
-    for package in ("diffclone", "torch", "numpy", "mujoco", "gymnasium", "metaworld", "ogbench"):
+    for package in ("diffclone", "torch", "numpy", "mujoco", "gymnasium", "gymnasium-robotics", "metaworld", "ogbench"):
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

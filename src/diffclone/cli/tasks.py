@@ -1,6 +1,5 @@
 """The `tasks` command."""
 
-import importlib.util
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from diffclone.records import Record
 from diffclone.reports.numbers import MISSING, percent
 from diffclone.tasks import TASKS, Task
 from diffclone.tasks.experts import EXPERT_RECORDS
-from diffclone.tasks.external import INSTALL
+from diffclone.tasks.external import how_to_install, is_installed
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,9 @@ class Tasks:
         about = [setting["about"] for setting in settings]
         print_table("Settings with headroom", names, [[setting[name] for name in names] for setting in settings], about)
         needed = sorted({str(row["package"]) for row in rows if row["package"] is not None})
-        if missing := [package for package in needed if importlib.util.find_spec(package) is None]:
-            print_message(f"Not installed: {', '.join(missing)}. {INSTALL}")
+        missing = [package for package in needed if not is_installed(package)]
+        for way in dict.fromkeys(map(how_to_install, missing)):
+            print_message(f"Not installed: {', '.join(name for name in missing if how_to_install(name) == way)}. {way}")
 
 
 def describe_setting(setting: TaskSetting) -> dict[str, str]:

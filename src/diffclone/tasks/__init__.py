@@ -4,6 +4,7 @@ import importlib.util
 from collections.abc import Iterable
 
 from diffclone.registry import Registry
+from diffclone.tasks.adroit import PEN
 from diffclone.tasks.ant_reach import ANT_REACH
 from diffclone.tasks.car_racing import CAR_RACING
 from diffclone.tasks.cheetah import CHEETAH
@@ -18,8 +19,9 @@ from diffclone.tasks.task import Task
 from diffclone.tasks.walker import WALKER
 
 BUNDLED = (MAZE, FETCH_PICK, HAND_ROTATE, CHEETAH, WALKER, ANT_REACH, CAR_RACING, SPIRAL)
-EXTERNAL = (*METAWORLD, *OGBENCH)
-"""Tasks of other packages (`pip install 'diffclone[external]'`). Their demonstrations are collected on first use."""
+EXTERNAL = (*METAWORLD, *OGBENCH, PEN)
+"""Tasks of other packages (`pip install 'diffclone[external]'`; for Adroit `tasks` will do). Their demonstrations are
+collected on first use."""
 EXTERNAL_PIXELS = (BUTTON_PIXELS,)
 """The same, seen by a camera."""
 TASKS: Registry[Task] = Registry(

@@ -14,7 +14,7 @@ from diffclone.errors import InvalidFile, MissingPackage
 from diffclone.files import home_folder
 from diffclone.records import versions
 from diffclone.tasks.experts import collect
-from diffclone.tasks.external import INSTALL
+from diffclone.tasks.external import how_to_install
 from diffclone.tasks.task import Task
 
 SEED = 0
@@ -46,7 +46,8 @@ def demonstrations_path(task: Task) -> Path:
         made_with = [f"{task.package}-{version(task.package)}"]
     except PackageNotFoundError:
         raise MissingPackage(
-            f"the task {task.name!r} needs the package {task.package}, which is not installed. {INSTALL}"
+            f"the task {task.name!r} needs the package {task.package}, which is not installed. "
+            f"{how_to_install(task.package)}"
         ) from None
     with suppress(PackageNotFoundError):  # a task of another package may not use MuJoCo
         made_with.append(f"mujoco-{version('mujoco')}")

@@ -1,6 +1,7 @@
 """Environments of other packages, one per row, shared between processes."""
 
 import importlib
+import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -8,7 +9,7 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
-from diffclone.errors import MissingPackage
+from diffclone.errors import MissingPackage, install_command
 from diffclone.tasks.batch import BatchEnv, Doubles, Image, Outcome, Rows
 from diffclone.tasks.mujoco import load_mujoco, make_renderer
 from diffclone.tasks.processes import Processes, default_processes
@@ -132,11 +133,21 @@ class ExternalEnvs:
 
 def import_external(module: str) -> Any:
     """Import a module of another package, or raise one line that says how to install it."""
-    load_mujoco()  # chooses the renderer, which MuJoCo reads when it is imported
+    package = module.partition(".")[0].replace("_", "-")
     try:
+        load_mujoco()  # chooses the renderer, which MuJoCo reads when it is imported
         return importlib.import_module(module)
     except ImportError as error:
-        package = module.partition(".")[0]
         raise MissingPackage(
-            f"this task needs the package {package} ({str(error).splitlines()[0]}). {INSTALL}"
+            f"this task needs the package {package} ({str(error).splitlines()[0]}). {how_to_install(package)}"
         ) from None
+
+
+def how_to_install(package: str) -> str:
+    """Return the sentence that says how to install a package that has tasks."""
+    return f"Try: {install_command('tasks')}." if package == "gymnasium-robotics" else INSTALL
+
+
+def is_installed(package: str) -> bool:
+    """Return whether a package that has tasks is installed."""
+    return importlib.util.find_spec(package.replace("-", "_")) is not None
