@@ -18,7 +18,7 @@ from diffclone.tasks.hand_rotate import HandRotateBatch
 from home_task import BRIEF, HOME, Home
 from scripts import ppo
 from scripts.ppo import VALUE_ROUNDS, Learner, PPOOptions, Report, RunningMoments, train
-from scripts.train_expert import OPTIONS, ant_reward, find_options, hand_reward, main, save_expert
+from scripts.train_expert import OPTIONS, ant_reward, find_options, hand_reward, main, pen_reward, save_expert
 
 
 def test_training_learns_to_reach_the_origin() -> None:
@@ -234,7 +234,7 @@ def test_a_mistake_is_one_line(tmp_path: Path, arguments: tuple[str, ...], messa
 
 
 def test_each_trained_expert_has_options() -> None:
-    assert set(OPTIONS) == {"hand-rotate", "cheetah", "walker", "ant-reach"}
+    assert set(OPTIONS) == {"hand-rotate", "cheetah", "walker", "ant-reach", "adroit/pen"}
     assert find_options("walker", None) is OPTIONS["walker"]
     assert find_options("walker", 5) == replace(OPTIONS["walker"], steps=5)
 
@@ -259,3 +259,19 @@ def test_the_ants_reward_counts_arriving_and_falls() -> None:
     assert reward == pytest.approx([1.3, 0.3, -0.2])
     assert not over.any()
     env.close()
+
+
+def test_the_pens_reward_counts_success_distance_angle_and_drops() -> None:
+    class Env:
+        def observe(self, rows: np.ndarray) -> np.ndarray:
+            return obs[rows]
+
+    obs = np.zeros((3, 45))
+    obs[:, 26] = [0.2, 0.2, 0.05]  # height: the last was dropped
+    obs[:, 33:36], obs[:, 36:39] = [0, 0, 1], [[0, 0, 1], [0, 1, 0], [0, 0, -1]]  # cosines 1, 0 and -1
+    obs[:, 39:42] = [[0, 0, 0], [0.3, 0, 0.4], [0, 0, 0]]  # distances 0, 0.5 and 0
+    outcome = Outcome(np.zeros(3), np.array([True, False, False]), np.array([True, False, False]))
+    env: Any = Env()
+    reward, over = pen_reward(env, np.arange(3), outcome)
+    assert reward == pytest.approx([5, -0.6, -5.2])
+    assert over.tolist() == [True, False, True]
