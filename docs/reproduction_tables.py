@@ -101,7 +101,7 @@ def list_tests(rows: list[ClaimRow], claim: list[ClaimRow]) -> str:
         value = describe_difference(row).removeprefix(f"{row.compared}: ").partition(" (")[0]
         kinds.setdefault(kind, []).append(escape_markdown(f"{where} {value}"))
     return (
-        "<br>".join(f"*{kind}*: {', '.join(found)}" if kind else ", ".join(found) for kind, found in kinds.items())
+        "<br>".join(f"*{kind}*: {'; '.join(found)}" if kind else "; ".join(found) for kind, found in kinds.items())
         or "–"
     )
 
@@ -119,7 +119,8 @@ def short_setting(row: ClaimRow) -> tuple[str, str]:
 def name_other(row: ClaimRow) -> str | None:
     """Return the method that a test compares with, the last one of its difference; None if it has no difference."""
     _, minus, last = row.compared.rpartition(" − ")
-    return last.partition(" at ")[0].partition(",")[0] if minus else None
+    name = last.partition(" at ")[0]
+    return (name.rpartition(",")[0] or name) if minus else None
 
 
 def small_table() -> str:

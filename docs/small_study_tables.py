@@ -136,13 +136,21 @@ def guide_table() -> str:
     return difference_table({f"{ours} − {theirs}": (ours, theirs) for ours, theirs in pairs})
 
 
+def velocity_table() -> str:
+    """Return Diffusion Policy that predicts the velocity minus one that predicts the noise, without and with chunks."""
+    name = "Diffusion Policy"
+    heads = {"": "single actions", CHUNKS: "chunks"}
+    return difference_table({head: (f"{name}, velocity{suffix}", name + suffix) for suffix, head in heads.items()})
+
+
 def difference_table(pairs: Mapping[str, tuple[str, str]]) -> str:
-    """Return paired differences: one row per setting, one column per pair of methods that was run somewhere."""
+    """Return paired differences: one row per setting, one column per pair of methods, of those that were run."""
     columns = {head: [compare(setting, *pair) for setting in settings()] for head, pair in pairs.items()}
     columns = {head: cells for head, cells in columns.items() if set(cells) != {NOT_RUN}}
     lines = [f"| setting | {' | '.join(columns)} |", f"|{'---|' * (1 + len(columns))}"]
-    for k, setting in enumerate(settings()):
-        lines.append(f"| {setting} | {' | '.join(cells[k] for cells in columns.values())} |")
+    for setting, *cells in zip(settings(), *columns.values(), strict=True):
+        if set(cells) != {NOT_RUN}:
+            lines.append(f"| {setting} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -159,6 +167,7 @@ BLOCKS = {
     "methods-all": methods_table,
     "methods-chunks": chunks_table,
     "methods-guide": guide_table,
+    "methods-velocity": velocity_table,
 }
 """For docs/make.py."""
 
