@@ -136,7 +136,7 @@ def test_a_task_setting_gives_demonstrations_and_options(tmp_path: Path) -> None
         ("demo.npy", r"no such file: demo\.npy; did you mean demo\.npz\?"),
         ("sub/demo.npz", r"no such file: sub/demo\.npz\.$"),
         ("fetch-pick-72", "no file and no task is named 'fetch-pick-72'; did you mean the task 'fetch-pick-27'"),
-        ("quite another", "no file and no task is named 'quite another'. Tasks: ant-reach"),
+        ("quite another", "no file and no task is named 'quite another'. Tasks: adroit/pen, ant-reach"),
     ],
 )
 def test_a_wrong_name_of_data_suggests_files_before_tasks(

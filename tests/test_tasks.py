@@ -273,7 +273,7 @@ def test_assets_match_their_checksums() -> None:
 
 
 def test_no_bundled_file_is_missing() -> None:
-    trained = ("hand-rotate", "cheetah", "walker", "ant-reach")
+    trained = ("hand-rotate", "cheetah", "walker", "ant-reach", "adroit-pen")
     wanted = {f"{task.name}.npz" for task in BUNDLED} | {f"experts/{name}.safetensors" for name in trained}
     missing = sorted(name for name in wanted | {"experts.jsonl"} if not (ASSETS / name).exists())
     assert missing == []
