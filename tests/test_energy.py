@@ -95,7 +95,7 @@ def test_energies_of_several_actions_equal_single_energies(monkeypatch: pytest.M
     assert together.shape == (2, 5, 4)
     for k in range(4):
         assert torch.allclose(together[..., k], energy(obs, acts[..., k, :]), rtol=1e-12)
-    monkeypatch.setattr(diffclone.nn.energy, "ROWS", 8)  # two states at a time
+    monkeypatch.setattr(diffclone.nn.energy, "CPU_ROWS", 8)  # two states at a time
     with torch.no_grad():
         assert torch.allclose(energy.energies(obs, acts), together, rtol=1e-12)
 

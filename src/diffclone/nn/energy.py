@@ -18,8 +18,11 @@ from diffclone.model import Dims
 from diffclone.rng import Rng
 from diffclone.shapes import Act, Costs, Obs, Scalars
 
-ROWS = 1 << 20
-"""Rows of one network call without gradients: bounds the memory of a search over many actions."""
+ROWS, CPU_ROWS = 1 << 20, 512
+"""Rows of one network call without gradients, for each member: bounds the memory of a search over many actions.
+
+On a CPU the hidden layers then fit into its cache, which makes a search of many rows faster.
+"""
 
 
 @final
@@ -43,7 +46,8 @@ class Energy(nn.Module):
     def energies(self, obs: Tensor, acts: Tensor) -> Tensor:
         """Return E of n actions per state: (…, batch, obs) and (…, batch, n, act) to (…, batch, n)."""
         count = acts.shape[-2]
-        if not torch.is_grad_enabled() and (rows := max(1, ROWS // count)) < obs.shape[-2]:
+        rows = max(1, (CPU_ROWS if obs.device.type == "cpu" else ROWS) // count)
+        if not torch.is_grad_enabled() and rows < obs.shape[-2]:
             chunks = zip(obs.split(rows, -2), acts.split(rows, -3), strict=True)
             return torch.cat([self.energies(s, a) for s, a in chunks], -2)
         repeated = obs[..., None, :].expand(*acts.shape[:-1], obs.shape[-1])
