@@ -18,7 +18,7 @@ from diffclone.records import Record
 from diffclone.statistics import permutation_p
 
 DOCS = Path(__file__).parent
-FILE, IMAGE = DOCS / "records/performance.jsonl", DOCS / "images/performance.svg"
+FILE, IMAGE = DOCS / "records/performance.jsonl.gz", DOCS / "images/performance.svg"
 MISSING = "(not measured yet)"
 HOLDS = 0.95
 """A rate that keeps at least this share counts as constant: two runs differ by as much."""

@@ -16,7 +16,7 @@ from diffclone.settings import describe_method
 from diffclone.tasks import TASKS
 from docs import study_tables
 
-RECORDS = Path(__file__).parent / "records" / "selection.jsonl"
+RECORDS = Path(__file__).parent / "records" / "selection.jsonl.gz"
 DEVELOPMENT = (
     "maze-25",
     "fetch-pick-10",

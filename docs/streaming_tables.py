@@ -73,7 +73,7 @@ def streaming_table() -> str:
 def member_rates() -> dict[tuple[str, str, int], tuple[float, str]]:
     """Return the last member-updates per second of each case on a GPU, and the GPU's name."""
     rates: dict[tuple[str, str, int], tuple[float, str]] = {}
-    for record in Record.read_all(RECORDS / "performance.jsonl"):
+    for record in Record.read_all(RECORDS / "performance.jsonl.gz"):
         if record.settings.get("benchmark") == "training" and record.device != "cpu" and not record.quick:
             case: Any = record.settings["case"]
             rate = record.results["rates"]["ours"]["member_updates_per_second"]

@@ -49,7 +49,7 @@ def last_point(study: str, setting: str, method: str) -> Estimate | None:
 def released_rates() -> dict[str, float]:
     """Return the updates per second of the released style on the H200, means over all runs of the benchmark."""
     found: dict[str, list[float]] = defaultdict(list)
-    for record in Record.read_all(RECORDS / "performance.jsonl"):
+    for record in Record.read_all(RECORDS / "performance.jsonl.gz"):
         rates = record.results.get("rates", {})
         if "H200" in record.device and "released" in rates:
             found[record.settings["case"]["model"]].append(float(rates["released"]["member_updates_per_second"]))

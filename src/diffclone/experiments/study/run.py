@@ -159,10 +159,10 @@ class StudyRunner:
     ) -> dict[str, Any]:
         """Return the metrics of a snapshot on held-out episodes, which need no environment.
 
-        They are for the choice between BC and DBC with single actions. A method with many network calls per action
-        would take minutes.
+        They are for the choice between BC and DBC with single actions, in the full study. A method with many network
+        calls per action would take minutes.
         """
-        if held_out is None or not stage.acts_fast or policy.chunks.has_memory:
+        if held_out is None or stage.small or not stage.acts_fast or policy.chunks.has_memory:
             return {}
         name = stage.setting.name
         if name not in self.contexts:
