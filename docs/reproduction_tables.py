@@ -33,8 +33,8 @@ from diffclone.reports.text_tables import escape_markdown, markdown_row, to_mark
 from diffclone.tasks import TASKS
 
 RECORDS = Path(__file__).parent / "records"
-SHORT_VERDICTS = (("reproduced",), ("contradicted",), ("equivalent",), ("unresolved", "no headroom"))
-"""The verdicts of each column of the short table."""
+DECIDED = ("reproduced", "contradicted", "equivalent")
+"""The verdicts of the columns of the short table that name their tests; the last column counts the other tests."""
 TABLE_FILES = ("reproduction.jsonl.gz", "methods.jsonl.gz")
 SMALL_FILE = "small_schedule.jsonl.gz"
 CLAIM_FILES = (*TABLE_FILES, "best.jsonl", "paper_recipe*.jsonl.gz", "settings*.jsonl", "*study*.jsonl.gz", SMALL_FILE)
@@ -73,7 +73,10 @@ def claims_of(*names: str) -> str:
 
 
 def decided_claims() -> str:
-    """Return a short table of the tests that have the data they need: a line per claim, a column per verdict."""
+    """Return a short table of the tests that have the data they need: a line per claim, a column per verdict.
+
+    Tests without a decision are counted.
+    """
     claims: dict[str, list[ClaimRow]] = {}
     for row in load_claims().rows:
         if row.verdict != "not run" and (row.p is not None or row.unit == "ratio"):
@@ -83,8 +86,9 @@ def decided_claims() -> str:
         "|---|---|---|---|---|",
     ]
     for claim, rows in claims.items():
-        cells = [list_tests([row for row in rows if row.verdict in verdicts], rows) for verdicts in SHORT_VERDICTS]
-        lines.append(f"| {escape_markdown(claim)} | {' | '.join(cells)} |")
+        cells = [list_tests([row for row in rows if row.verdict == verdict], rows) for verdict in DECIDED]
+        undecided = sum(row.verdict not in DECIDED for row in rows)
+        lines.append(f"| {escape_markdown(claim)} | {' | '.join(cells)} | {undecided or '–'} |")
     return "\n".join(lines)
 
 
