@@ -95,6 +95,13 @@ def test_a_line_fits_whatever_the_losses(losses: dict[str, float], width: int, l
         assert ("L_BC" in stage.line(width)) == ("L_BC" in losses)
 
 
+def test_a_long_name_leaves_room_for_the_stage_and_the_progress() -> None:
+    stage = Stage("metaworld/stick-pull-20-tuning-velocity-chunks-859ca1a7: policy × 4", 4000, 0.0, 1234, left=71.0)
+    assert stage.line(80).endswith(": policy × 4: 1,234 of 4,000, 1 min 11 s left")
+    assert len(stage.line(80)) == 80
+    assert ": policy × 4  " in stage.bar(80)
+
+
 @pytest.mark.parametrize("losses", LOSSES)
 def test_a_bar_in_a_terminal_stays_in_one_line_of_80_columns(clock: Clock, losses: dict[str, float]) -> None:
     stream = io.StringIO()

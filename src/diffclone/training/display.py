@@ -61,16 +61,20 @@ class Stage:
     def line(self, width: int = WIDTH) -> str:
         """Return a line of a log."""
         if self.finished:
-            parts = [f"{self.label}: {self.total:,} in {format_time(time.monotonic() - self.begun)}"]
+            parts = [f"{self.total:,} in {format_time(time.monotonic() - self.begun)}"]
         else:
             left = [] if self.left is None else [f"{format_time(self.left)} left"]
-            parts = [f"{self.label}: {self.done:,} of {self.total:,}", *left]
-        return join([*parts, *self.values], ", ", width)
+            parts = [f"{self.done:,} of {self.total:,}", *left]
+        label = shorten(self.label, max(LABEL, width - len(f": {', '.join(parts)}")))
+        return join([f"{label}: {parts[0]}", *parts[1:], *self.values], ", ", width)
 
 
 def shorten(text: str, width: int) -> str:
-    """Return text of at most `width` characters."""
-    return text if len(text) <= width else text[: width - 1] + "…"
+    """Return text of at most `width` characters, without its middle if it is longer: the end names the stage."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
 
 
 def join(parts: Sequence[str], separator: str, width: int) -> str:
