@@ -97,6 +97,13 @@ def test_every_option_has_a_group(diffclone: Command) -> None:
         assert {*flags} - settings <= listed, command
 
 
+def test_an_option_with_another_name_is_shown_with_its_own(diffclone: Command) -> None:
+    page = diffclone("calibrate", "--help-all").out
+    assert "  --data STR" in page
+    assert "  --action-keys STR" in page
+    assert "--demos" not in page
+
+
 def find_settings_of_train() -> set[str]:
     """Return the names of the settings of the method that `train --help-all` lists."""
     return {field.name.replace("_", "-") for field in fields(DBC)}

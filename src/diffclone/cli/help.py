@@ -15,8 +15,8 @@ WIDTH, COLUMN = 80, 27
 PAGE_WIDTH = 120
 """Columns of tyro's page. From 130 on it has two columns of boxes."""
 GROUPS = {
-    "data": "task data demos env options start starts fraction fraction-by action-noise held-out obs-keys obs-key "
-    "action-keys action-key action-kind action-bounds episode-key filter-key skip-trained where member snapshot "
+    "data": "task data demos env options start starts fraction fraction-by action-noise held-out obs-keys "
+    "action-keys action-kind action-bounds episode-key filter-key skip-trained where member snapshot "
     "pretrained records source run training weights disturbance max-steps min-return only-successes stop-at-success",
     "method": "method preset guide vary plain acting policy protocol alpha over score threshold window beside",
     "schedule": "budget seeds seed snapshots episodes quick small only plan steps keep",
@@ -47,7 +47,7 @@ class Option:
     @property
     def name(self) -> str:
         """The name without dashes; of a switch, that of its positive form."""
-        return re.split(r"[ ,]", self.flags)[0].lstrip("-")
+        return re.split(r"[ ,]", self.usage)[0].lstrip("-")
 
     @property
     def is_switch(self) -> bool:
@@ -59,8 +59,8 @@ class Option:
         """The flag with its type; of a switch that is off, only the form that turns it on."""
         if self.is_switch:
             return self.flags if self.default == "True" else self.flags.partition(", ")[0]
-        first = self.flags.partition(", --")[0]  # other names of the same option are left out
-        values = first.replace("{None}|", "").replace("{None,", "{")
+        own = re.split(r", (?=--)", self.flags)[-1]  # tyro puts other names of the same option before its own
+        values = own.replace("{None}|", "").replace("{None,", "{")
         return re.sub(r"\[(\S+) \[.*\]\]", r"\1 …", values)
 
     def description(self, *, short: bool) -> str:
