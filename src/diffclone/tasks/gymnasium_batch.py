@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box
 
-from diffclone.data.layout import Layout
 from diffclone.errors import CannotRender, InvalidSettings
 from diffclone.tasks.batch import BatchEnv, Doubles, Image, Outcome, Rows
 from diffclone.tasks.observations import Flattener, keys_in
@@ -60,7 +59,7 @@ class GymnasiumBatch(BatchEnv):
         count: int,
         *,
         observed_keys: Sequence[str] | None = None,
-        with_layout: bool = False,
+        with_images: bool = False,
         **options: Any,
     ):
         """Make the environments.
@@ -70,8 +69,8 @@ class GymnasiumBatch(BatchEnv):
             count: number of environments.
             observed_keys: parts of Dict observations, which are concatenated; by default all, in the order of the
                 space. (An environment may have an option `obs_keys` of its own.)
-            with_layout: whether images with numbers are observed as demonstrations store them, images first and
-                channels before height and width.
+            with_images: whether images are observed as demonstrations store them, before numbers and with channels
+                before height and width.
             options: passed to `gymnasium.make` or to the function.
         """
         self.count = count
@@ -86,12 +85,14 @@ class GymnasiumBatch(BatchEnv):
             raise
         space = self.envs[0].action_space
         self.act_low, self.act_high = (np.ravel(edge).astype(np.float64) for edge in (space.low, space.high))
-        self.flatten = Flattener(self.envs[0].observation_space, observed_keys, with_layout=with_layout)
+        self.flatten = Flattener(self.envs[0].observation_space, observed_keys, with_images=with_images)
         """Turns an observation into a row of numbers."""
         self.obs: Doubles = np.zeros((count, self.flatten.size))
         """The last observation of each environment."""
         self.steps = np.zeros(count, dtype=np.int64)
         """Steps of each environment since its reset."""
+        self.has_reported, self.was_silent = False, False
+        """Whether any step reported success or failure, and whether an episode ended without it."""
 
     def reset(self, rows: Rows, rngs: Sequence[np.random.Generator]) -> None:
         """Start an episode in each row, from a seed drawn from the row's generator."""
@@ -115,8 +116,9 @@ class GymnasiumBatch(BatchEnv):
             ended[k] = terminated or truncated or self.steps[row] >= MAX_STEPS
             key = next((name for name in SUCCESS_KEYS if name in info), None)
             success[k] = key is not None and bool(info[key])
-            if ended[k] and key is None:
-                self.reports_success = False
+            self.has_reported |= key is not None
+            self.was_silent |= bool(ended[k]) and key is None
+        self.reports_success = self.has_reported and not self.was_silent
         return Outcome(reward, success, ended)
 
     def observe(self, rows: Rows) -> Doubles:
@@ -158,11 +160,11 @@ def gymnasium_task(source: Source, meta: Mapping[str, Any] | None = None, /, **o
     `meta` is the metadata of the policy's demonstrations: if these were recorded from some parts of Dict observations,
     the same parts are observed.
     """
-    env, with_layout = make_env(source, options), Layout.from_meta(meta or {}) is not None
+    env, with_images = make_env(source, options), bool((meta or {}).get("image"))
     try:
         obs_keys = keys_in(env.observation_space, meta or {})
         sizes = (
-            Flattener(env.observation_space, obs_keys, with_layout=with_layout).size,
+            Flattener(env.observation_space, obs_keys, with_images=with_images).size,
             int(np.prod(env.action_space.shape)),
         )
     finally:
@@ -174,6 +176,6 @@ def gymnasium_task(source: Source, meta: Mapping[str, Any] | None = None, /, **o
         act_size=sizes[1],
         horizon=MAX_STEPS,
         metric="return",
-        make_batch=partial(GymnasiumBatch, source, observed_keys=obs_keys, with_layout=with_layout, **options),
+        make_batch=partial(GymnasiumBatch, source, observed_keys=obs_keys, with_images=with_images, **options),
         environments_per_member=ENVIRONMENTS_PER_MEMBER,
     )

@@ -2,6 +2,7 @@
 
 An array is flattened row by row. The parts of a Dict are concatenated: those that are named, in that order; or else all
 parts in the order of the space. Gymnasium sorts the keys of a plain dict by name. Discrete parts become one-hot rows.
+Images become what demonstrations store: before all numbers, and channels before height and width.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from gymnasium.spaces import Box, Dict, flatdim, flatten, flatten_space
 
 from diffclone.data.formats.pictures import is_picture
-from diffclone.data.layout import Layout, order_channels
+from diffclone.data.layout import Layout, find_part, order_channels
 from diffclone.errors import InvalidData, InvalidSettings
 
 GOAL = ("observation", "desired_goal")
@@ -24,8 +25,8 @@ GOAL = ("observation", "desired_goal")
 class Flattener:
     """Turns the observations of one space into rows of the same size and type."""
 
-    def __init__(self, space: gym.Space[Any], keys: Sequence[str] | None = None, *, with_layout: bool = True):
-        """Choose the parts of a Dict; None: all of them. `with_layout`: images with numbers have a `Layout`."""
+    def __init__(self, space: gym.Space[Any], keys: Sequence[str] | None = None, *, with_images: bool = True):
+        """Choose the parts of a Dict; None: all of them. Without `with_images` images are flattened like numbers."""
         self.space = space
         if isinstance(space, Dict):
             self.keys: tuple[str, ...] | None = tuple(space.spaces) if keys is None else tuple(keys)
@@ -35,7 +36,7 @@ class Flattener:
                 )
             if not self.keys or len(set(self.keys)) < len(self.keys):
                 raise InvalidSettings(f"name each part of the observations once; given: {', '.join(self.keys)}.")
-            if with_layout and keys is None:  # images come first, as demonstrations store them
+            if with_images and keys is None:  # images come first, as demonstrations store them
                 self.keys = tuple(sorted(self.keys, key=lambda key: not _is_picture(space.spaces[key])))
             self._parts = [space.spaces[key] for key in self.keys]
         else:
@@ -53,8 +54,11 @@ class Flattener:
         is_bytes = all(part.dtype == np.uint8 for part in self._parts)
         self.dtype = np.dtype(np.uint8 if is_bytes else np.float32)
         """The type in which demonstrations store rows: bytes for images."""
-        pictures = [part for part in self._parts if _is_picture(part)]
-        self.layout = self._find_layout(pictures) if with_layout and pictures and not is_bytes else None
+        pictures = [part for part in self._parts if with_images and _is_picture(part)]
+        self.image = self._stack(pictures) if pictures else None
+        """Channels, height and width of all images together; None if there are none."""
+        numbers = self.size - sum(map(flatdim, pictures))
+        self.layout = None if self.image is None or not numbers else Layout(self.image, numbers)
         """How demonstrations store rows with images and numbers; None for other rows."""
 
     def __call__(self, obs: Any) -> npt.NDArray[Any]:
@@ -75,13 +79,13 @@ class Flattener:
         return self.layout.pack(row[: self.layout.pixels], row[self.layout.pixels :])
 
     def _flatten(self, part: gym.Space[Any], value: Any) -> npt.NDArray[Any]:
-        if self.layout is not None and _is_picture(part):
+        if self.image is not None and _is_picture(part):
             value = order_channels("an image", np.asarray(value), len(part.shape or ()))
             return np.ravel(value)
         return np.ravel(np.asarray(flatten(part, value)))
 
-    def _find_layout(self, pictures: list[gym.Space[Any]]) -> Layout:
-        """Return the layout of rows with images, which must come first and have equal sides."""
+    def _stack(self, pictures: list[gym.Space[Any]]) -> tuple[int, int, int]:
+        """Return the sizes of the images of a row, which must come first and have equal sides."""
         blank = [np.empty(part.shape or (), np.uint8) for part in pictures]
         shapes = [order_channels("an image", image, image.ndim).shape for image in blank]
         sides = {shape[-2:] for shape in shapes}
@@ -91,8 +95,7 @@ class Flattener:
                 f"the images {', '.join(str(part.shape) for part in pictures)}. Choose parts, images first."
             )
         height, width = sides.pop()
-        pixels = sum(map(flatdim, pictures))
-        return Layout((pixels // (height * width), height, width), self.size - pixels)
+        return sum(map(flatdim, pictures)) // (height * width), height, width
 
     @property
     def observation_keys(self) -> list[list[Any]]:
@@ -116,12 +119,18 @@ def recorded_keys(space: gym.Space[Any], keys: Sequence[str] | None = None) -> t
 
 
 def keys_in(space: gym.Space[Any], meta: Mapping[str, Any]) -> list[str] | None:
-    """Return the parts of a Dict that demonstrations with this metadata have; None if they name others."""
+    """Return the parts of a Dict that demonstrations with this metadata have; None if they name others.
+
+    A recorded name such as observations/image stands for image.
+    """
     recorded = meta.get("observation_keys")
     if not isinstance(space, Dict) or not isinstance(recorded, list) or not recorded:
         return None
     names = [entry[0] for entry in recorded if isinstance(entry, list | tuple) and entry]
-    return names if len(names) == len(recorded) and all(name in space.spaces for name in names) else None
+    try:
+        return [find_part(name, space.spaces) for name in names] if len(names) == len(recorded) else None
+    except InvalidData:
+        return None
 
 
 def _is_picture(space: gym.Space[Any]) -> bool:

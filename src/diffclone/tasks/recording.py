@@ -221,8 +221,10 @@ class RecordDemonstrations(AnyWrapper, RecordConstructorArgs):
             known["action_bounds"] = [low.tolist(), high.tolist()]
         if parts := self.flatten.observation_keys:
             known["observation_keys"] = parts
-        if (layout := self.flatten.layout) is not None:
-            known |= {"image": list(layout.image), "state_size": layout.numbers}
+        if self.flatten.image is not None:
+            known["image"] = list(self.flatten.image)
+        if self.flatten.layout is not None:
+            known["state_size"] = self.flatten.layout.numbers
         if self.left_out:
             known["observations_left_out"] = list(self.left_out)
         fps = env.metadata.get("render_fps")
