@@ -1,7 +1,7 @@
 import json
 import sys
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Policy, 
 from diffclone.deploy.calibration import calibrate
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
 from diffclone.files import digest, read_tensors, write_tensors
-from diffclone.methods import IBC, DiffusionPolicy, IBCLangevin
+from diffclone.methods import IBC, METHODS, DiffusionPolicy, IBCLangevin
 from diffclone.model import Method
 from diffclone.nn import layers
 from diffclone.nn.energy import Langevin
@@ -66,6 +66,27 @@ def test_members_may_receive_different_observations(policy: Policy) -> None:
     for member in range(3):
         assert np.allclose(answer[member], policy[member](obs[member]), atol=1e-6)
     assert policy[0](obs[:1]).shape == (1, 4, 2)
+
+
+def test_arrays_in_any_memory_layout_give_the_same_actions(policy: Policy) -> None:
+    expected = policy(OBS[:6])
+    assert np.array_equal(policy(OBS[5::-1])[:, ::-1], expected)
+    assert np.array_equal(policy(OBS[:6].astype(">f4")), expected)
+    assert np.array_equal(policy(np.asfortranarray(OBS[:6])), expected)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_method_acts_on_nan(name: str) -> None:
+    brief: dict[str, Any] = {"training": replace(BRIEF, updates=1), "normalisation": "z-score"}
+    if "guide" in {f.name for f in fields(METHODS[name])}:
+        brief["guide"] = DiffusionGuide(training=replace(BRIEF, updates=1), width=8, depth=1, steps=10)
+    policy = fit(METHODS[name](**brief), DEMOS, device="cpu")
+    bad = OBS[:2].copy()
+    bad[1, 0] = np.nan
+    with pytest.raises(InvalidData, match="an observation contains NaN or infinity"):
+        policy(bad)
+    bad[1, 0] = np.inf  # clipped
+    assert np.isfinite(policy(bad)).all()
 
 
 @pytest.mark.parametrize("shape", [(), (2, 4, 3), (3, 2, 4, 3)])

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from diffclone.data import Normaliser
-from diffclone.data.layout import to_rows
+from diffclone.data.layout import native, to_rows
 from diffclone.deploy import memory, policy_config, policy_text
 from diffclone.deploy.card import model_card
 from diffclone.deploy.hub import find_folder, upload
@@ -166,9 +166,7 @@ class Policy:
                 f"or (members, batch, size) with {len(self)} members."
             )
         act = self.act(x.reshape((1,) * (3 - x.dim()) + x.shape), next(self.calls))
-        # Infinity is clipped if observations are normalised, and a dimension that never varied is ignored.
-        if not bool(x.isfinite().all()) and not bool(act.isfinite().all()):
-            raise InvalidData("an observation contains NaN or infinity, for which no action is defined.")
+        self._check_finite(x)
         act = act[:, 0] if x.dim() == 1 else act
         act = act[0] if len(self) == 1 and x.dim() < 3 else act
         return act if isinstance(obs, Tensor) else act.cpu().numpy()
@@ -218,11 +216,18 @@ class Policy:
         """Map raw windows (rows, history, size) to raw chunks of actions (rows, horizon, size)."""
         del rows
         self._check_single("plan")
-        x = torch.tensor(windows).to(self.device, self.normaliser.obs_mean.dtype).flatten(1)
+        x = torch.tensor(native(windows)).to(self.device, self.normaliser.obs_mean.dtype).flatten(1)
         act = self.act(x[None], next(self.calls))[0]
-        if not bool(x.isfinite().all()) and not bool(act.isfinite().all()):
-            raise InvalidData("an observation contains NaN or infinity, for which no action is defined.")
+        self._check_finite(x)
         return act.unflatten(-1, (self.chunks.horizon, -1)).cpu().numpy()
+
+    def _check_finite(self, obs: Tensor) -> None:
+        """Refuse raw observations or windows (…, size) that are not finite after normalisation.
+
+        That clips infinity, and ignores a dimension that never varied.
+        """
+        if not bool(obs.isfinite().all()) and not bool(self.window_normaliser.normalise_obs(obs).isfinite().all()):
+            raise InvalidData("an observation contains NaN or infinity, for which no action is defined.")
 
     def _check_single(self, name: str) -> None:
         if len(self) != 1:

@@ -155,10 +155,16 @@ def to_rows(obs: Any, meta: Mapping[str, Any]) -> npt.NDArray[Any]:
     """Return rows that a policy receives, from an array, a dict of parts, or rows as demonstrations store them."""
     if isinstance(obs, Mapping):
         return flatten_observation(obs, meta)
-    rows, layout = np.asarray(obs), Layout.from_meta(meta)
+    rows, layout = native(obs), Layout.from_meta(meta)
     if layout is not None and rows.dtype == np.uint8 and rows.shape[-1:] == (layout.stored_size,):
         return layout.unpack(rows)
     return rows
+
+
+def native(values: npt.ArrayLike) -> npt.NDArray[Any]:
+    """Return an array that torch accepts: contiguous, in the byte order of this machine."""
+    array = np.asarray(values)
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
 
 
 def _find_leading(name: str, shape: tuple[int, ...], size: int, *, picture: bool) -> list[tuple[int, ...]]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from diffclone.data import Normaliser
+from diffclone.data.layout import native
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
 from diffclone.model import Dims, Guide, Model, Parts, bind_cost, init_parts
 from diffclone.rng import Rng
@@ -73,7 +74,7 @@ class TrainedGuide:
 
         Both tensors are (members, rows, size), with at most 256 rows.
         """
-        s, a, like = np.asarray(obs), np.asarray(act), self.normaliser.obs_mean
+        s, a, like = native(obs), native(act), self.normaliser.obs_mean
         sizes = (len(like), len(self.normaliser.act_mean))
         if s.ndim not in (1, 2) or s.shape[:-1] != a.shape[:-1] or (s.shape[-1], a.shape[-1]) != sizes:
             raise InvalidData(

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from diffclone.data import Demonstrations, Normaliser
+from diffclone.data.layout import native
 from diffclone.data.normaliser import LIMIT
 from diffclone.deploy.memory import Chunks
 from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
@@ -72,7 +73,7 @@ class Context:
 
     def batches(self, obs: npt.ArrayLike, act: npt.ArrayLike) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (s, a), each (rows, size), for one raw pair (size), (size) or a batch (batch, size), (batch, size)."""
-        s, a, like = np.asarray(obs), np.asarray(act), self.normaliser.obs_mean
+        s, a, like = native(obs), native(act), self.normaliser.obs_mean
         sizes = (self.dims.obs, self.dims.act)
         if (
             s.ndim not in (1, 2)

@@ -1,6 +1,6 @@
 """The disagreement of a policy's members.
 
-â_m   = normalised action of member m in state s
+â_m   = normalised action of member m in state s, clipped to ±10 only (`Context`), also if the policy clips it closer
 score = mean over action dimensions of the standard deviation of â_m over m
 
 It ignores the action a. Members that sample their actions also differ by the sampling. They draw the same numbers for
