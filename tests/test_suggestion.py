@@ -60,6 +60,15 @@ def test_images_need_their_sides() -> None:
     assert dbc.encoder.image == (2, 64, 64)
 
 
+@pytest.mark.parametrize(("height", "width", "pool"), [(84, 84, 7), (96, 64, 8), (44, 40, 4), (37, 41, 1)])
+def test_an_encoder_divides_images_of_any_size(height: int, width: int, pool: int) -> None:
+    demos = blank(20, 3 * height * width, 2, images=True, image=[3, height, width])
+    dropped = Network(dropout=0.1, image=(3, height, width))
+    for dbc in (suggest(DBC(), demos), suggest(DBC(network=dropped), demos)):
+        assert dbc.encoder is not None
+        assert (dbc.encoder.pool, dbc.encoder.network.dropout) == (pool, 0)
+
+
 def test_values_that_are_set_are_kept_even_if_they_equal_the_default() -> None:
     demos = blank(12_800, 60, 20)
     default = DBC()

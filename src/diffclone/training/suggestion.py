@@ -2,12 +2,14 @@
 
 width    = 256, 512 or 1024 for up to 16, 64 or more numbers in one step (s, a), where an image counts as 32; that of
            a `network` is at least its default
+pool     = the largest side up to 8 of squares that an image divides into, for an encoder
 updates  = 50 passes over the data with batches of 128, between 3,000 and 30,000, times `Model.update_factor`
 
 Longer trainings did not score better in the tuning study (docs/training.md): most settings are best at 1,000 to 4,000
 updates. `fit` and `diffclone train` both use this.
 """
 
+import math
 from collections.abc import Collection
 from dataclasses import fields, replace
 from typing import Any, TypeVar
@@ -48,7 +50,10 @@ def suggest(model: M, demos: AnyDemonstrations) -> M:
         image = {"image": image_size(demos), "state": state}
         changes["network"] = replace(network, width=max(width, network.width), depth=depth, **image)
     if images and "encoder" in unset:
-        changes["encoder"] = Encoder(network=replace(changes.get("network", values["network"]), width=256))
+        network = replace(changes.get("network", values["network"]), width=256, dropout=0.0)
+        common = math.gcd(*network.image[1:]) if network.image else 0
+        pool = max(side for side in range(1, Encoder.pool + 1) if common % side == 0)
+        changes["encoder"] = Encoder(network=network, pool=pool)
     changes |= {name: suggest(value, demos) for name, value in values.items() if isinstance(value, Model)}
     return replace(model, **changes)
 
