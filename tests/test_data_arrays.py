@@ -213,6 +213,8 @@ def test_tables(tmp_path: Path) -> None:
         ({"episode": None}, {}, r"so that the ends of episodes are unknown.*--episode-key NAME"),
         ({"traj_id": 0}, {}, r"has episode and traj_id; choose with --episode-key"),
         ({"episode": [0, 0, 0, 1, 0, 0, 0, 0]}, {}, r"the steps of episode 0 of episode are not together\. Sort"),
+        ({"episode": [0, 0, 0, np.nan, 1, 1, 1, 1]}, {}, r"episode has no value at 1 of 8 steps, the first in row 3"),
+        ({"episode": ["a", None, "a", "a", *"bbbb"]}, {}, r"episode has no value at 1 of 8 steps, the first in row 1"),
         ({"obs_1": ["x"] * 8}, {}, r"obs_1 must contain numbers"),
         ({"obs_1": [np.nan] * 7 + [1]}, {}, r"obs contains 7 NaN"),
         ({}, {"action_keys": ["episode"]}, r"actions are integers"),

@@ -83,6 +83,10 @@ def test_a_permutation_test_by_hand() -> None:
     assert permutation_p([0.7, 0.8, 0.9], [0.1, 0.2, 0.3]) == pytest.approx(0.1, abs=0.01)
     assert permutation_p([0.5, 0.5], [0.5, 0.5]) == 1
     assert permutation_p([0.9] * 8, [0.1] * 8) < 0.001
+    ours, theirs = np.random.default_rng(1).normal(5100.1, 30, 5), np.random.default_rng(2).normal(3000.3, 30, 5)
+    assert permutation_p(ours.tolist(), theirs.tolist()) == permutation_p(
+        (ours / 1e3).tolist(), (theirs / 1e3).tolist()
+    )
 
 
 def test_a_permutation_test_is_fair() -> None:

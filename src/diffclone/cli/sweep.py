@@ -13,11 +13,10 @@ from diffclone.errors import InvalidSettings
 from diffclone.experiments import preset
 from diffclone.experiments.execute import Workspace
 from diffclone.experiments.executors.choose import RAY, check_on, parse_needs
-from diffclone.experiments.sweep import SWEPT, SweepOptions, choose_record, configure, run_sweep
+from diffclone.experiments.sweep import SWEPT, SweepOptions, choose_record, configure, mean_error, run_sweep
 from diffclone.fit import FitOptions, choose_device
 from diffclone.records import Record
 from diffclone.settings import to_dict
-from diffclone.training.choice import ERROR
 from diffclone.training.holdout import hold_out
 from diffclone.training.members import replace_fields
 from diffclone.training.runs import train_run
@@ -121,7 +120,7 @@ def print_records(records: Sequence[Record], chosen: Record, task: str | None) -
     def score(record: Record) -> float:
         results = record.results
         if task is None:
-            return sum(results["selection"][ERROR]) / len(record.members)
+            return mean_error(record)
         return -float(results["mean_return"] if results["success_rate"] is None else results["success_rate"])
 
     rows = [

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from dataclasses import fields as dataclass_fields
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, final
 
@@ -135,11 +136,20 @@ def score_snapshot(
         settings=to_dict(policy.method),
         members=[dict(member) for member in policy.members],
         data=policy.data,
-        results={**about, "selection": {name: values for name, values in metrics.items() if values == values}},
+        results={
+            **about,
+            "selection": {name: values for name, values in metrics.items() if all(map(isfinite, values))},
+        },
         device=policy.device.type,
         seconds=0.0,
     )
-    return sum(metrics[ERROR]) / len(policy), record
+    return mean_error(record), record
+
+
+def mean_error(record: Record) -> float:
+    """Return the mean error of held-out actions; infinite if it is not known, since a member diverged."""
+    values: list[float] = record.results["selection"].get(ERROR, [inf])
+    return sum(values) / len(values)
 
 
 def choose_record(records: Sequence[Record], options: SweepOptions) -> Record:

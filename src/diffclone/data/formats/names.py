@@ -131,6 +131,11 @@ def ends_of_runs(source: Path | str, name: str, numbers: Array, steps: int) -> E
     numbers = numbers.reshape(-1)
     if len(numbers) != steps:
         raise InvalidData(f"{source}: {name} and actions differ in length: {len(numbers)} != {steps}.")
+    if (missing := np.flatnonzero(_is_missing(numbers))).size:
+        raise InvalidData(
+            f"{source}: {name} has no value at {missing.size} of {steps} steps, the first in row {missing[0]}. "
+            "Give every step the number of its episode."
+        )
     ends = np.flatnonzero(np.append(numbers[1:] != numbers[:-1], values=True)) + 1 if steps else np.zeros(0, np.int64)
     firsts = numbers[np.concatenate([[0], ends[:-1]])] if steps else numbers
     if len(np.unique(firsts)) < len(firsts):
@@ -140,6 +145,13 @@ def ends_of_runs(source: Path | str, name: str, numbers: Array, steps: int) -> E
             f"Sort the rows by {name} first, and keep the order of steps."
         )
     return ends
+
+
+def _is_missing(values: Array) -> npt.NDArray[np.bool_]:
+    """Return where a table has no value: NaN, or None or nothing among texts."""
+    if values.dtype.kind in "OU":
+        return np.array([value is None or value == "" or value != value for value in values], dtype=np.bool_)
+    return np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=np.bool_)
 
 
 def to_flags(source: Path | str, name: str, values: Array) -> npt.NDArray[np.bool_]:
