@@ -126,3 +126,11 @@ def test_results_of_studies_fit(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"\nBC +72 +96\.9 \(94\.1 … 99\.0\) +–\n  lr 0\.0003, .*4,000 updates; 87\.5 in valid", tuned)
     curves = out[out.index("fetch-pick-27, success along training") :]
     assert re.search(r"\nmethod +500 +1,000 +2,000 +4,000 +8,000 +16,000\n─+\nBC, untuned( +\d+\.\d){6}\n", curves)
+
+
+def test_a_small_study_has_no_table_along_training(capsys: pytest.CaptureFixture[str]) -> None:
+    print_study(Record.read_all(ROOT / "docs/records/small_study.jsonl.gz"), json=False)
+    out, err = capsys.readouterr()
+    assert "tuned with equal tries" in out
+    assert "along training" not in out + err
+    assert "numbers of updates" not in err

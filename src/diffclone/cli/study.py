@@ -185,9 +185,12 @@ def print_study(records: Sequence[Record], *, json: bool) -> None:
         chosen = [f"{row['chosen']}; {row['validation']} in validation" for row in own]
         shown = [[str(row[name]) for name in columns] for row in own]
         print_table(f"{setting}, tuned with equal tries{mark}", columns, shown, chosen)
+    curves = [row for row in curves if len(row) > len(NAMES) + 1]  # a small study has one length per method
     for setting in dict.fromkeys(row["setting"] for row in curves):
         own = [row for row in curves if row["setting"] == setting]
-        updates = [name for name in dict.fromkeys(name for row in own for name in row) if name not in NAMES]
+        updates = sorted(
+            {name for row in own for name in row} - set(NAMES), key=lambda name: int(name.replace(",", ""))
+        )
         means = [[row.get(name, MISSING).partition(" (")[0] for name in updates] for row in own]  # no intervals
         shown = [[row["method"], *values] for row, values in zip(own, means, strict=True)]
         print_table(f"{setting}, {unit_of(setting)} along training{mark}", ["method", *updates], shown)
