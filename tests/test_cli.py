@@ -357,7 +357,16 @@ def test_the_error_of_an_unknown_command_names_the_nearest(diffclone: Command) -
         ("train --out x", "missing from diffclone train: DATA"),
         ("train --coefficient 3 maze --out x", "the data must come first: diffclone train maze"),
         ("evaluate --epsodes 3", r"unknown option --epsodes; did you mean --episodes\?"),
-        ("evaluate run --protocol none", "invalid choice 'none' for argument '--protocol'"),
+        ("evaluate run --protocol none", r"unknown value 'none' of --protocol\. Known: fixed, paper\. See "),
+        ("export run --to ONN", r"unknown value 'ONN' of --to; did you mean 'onnx'\? Known: onnx, numpy\. See "),
+        ("evaluate run --episodes", r"--episodes needs a value\. See "),
+        ("train maze --out x --held-out 20%", r"--held-out FLOAT: '20%' is not a number\. See "),
+        ("train maze --out x --snapshots 8,16,64", r"--snapshots INT …: separate values with spaces: 8 16 64\. See "),
+        (
+            "train maze --out x --snapshots 8 b",
+            r"--snapshots INT …: cannot read '8', 'b' as values of this type\. See ",
+        ),
+        (f"train maze --out x --seeds {'9' * 100}x", rf"--seeds INT: '{'9' * 100}x' is not an integer"),
         ("collect maze --uot x", r"unknown option --uot; did you mean --out\?"),
     ],
 )
@@ -680,7 +689,7 @@ def test_an_unknown_sampler_is_one_line(sampling: Path) -> None:
     # In another process, without the type checks of the tests.
     command = [sys.executable, "-m", "diffclone", "evaluate", str(sampling), "--acting", "sampler=ddmi"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    known = "unknown sampler 'ddmi'; known are ancestral, ddim, dpm-solver"
+    known = "sampler must be 'ancestral' or 'ddim' or 'dpm-solver++'; it is 'ddmi'"
     assert_error(CommandResult(done.returncode, done.stdout, done.stderr), known)
 
 

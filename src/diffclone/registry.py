@@ -11,7 +11,7 @@ Another package adds an entry in one of two ways:
 
 import difflib
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, ClassVar, Generic, TypeVar
@@ -63,10 +63,7 @@ class Registry(Mapping[str, T], Generic[T]):
         if name not in self._entries and name in self._plugins:
             self._load(name)
         if name not in self._entries:
-            known = sorted(self)
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
-            raise UnknownName(f"unknown {self.kind} {name!r}{hint} Known: {', '.join(known)}.")
+            raise UnknownName(describe_unknown(self.kind, name, sorted(self)))
         return self._entries[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -133,6 +130,14 @@ class Registry(Mapping[str, T], Generic[T]):
                 self._load(name)
             except DiffcloneError as error:
                 warnings.warn(str(error), DiffcloneWarning, stacklevel=3)
+
+
+def describe_unknown(kind: str, name: str, known: Sequence[str], of: str = "") -> str:
+    """Return the message about a name that is not known, with the nearest one; `of` says where it was looked up."""
+    by_lower = {entry.lower(): entry for entry in known}
+    nearest = [by_lower[match] for match in difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)]
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+    return f"unknown {kind} {name!r}{of}{hint} Known: {', '.join(known)}."
 
 
 def _package(point: EntryPoint) -> str:

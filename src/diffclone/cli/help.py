@@ -59,9 +59,7 @@ class Option:
         """The flag with its type; of a switch that is off, only the form that turns it on."""
         if self.is_switch:
             return self.flags if self.default == "True" else self.flags.partition(", ")[0]
-        own = re.split(r", (?=--)", self.flags)[-1]  # tyro puts other names of the same option before its own
-        values = own.replace("{None}|", "").replace("{None,", "{")
-        return re.sub(r"\[(\S+) \[.*\]\]", r"\1 …", values)
+        return plain_usage(self.flags)
 
     def description(self, *, short: bool) -> str:
         """Return the description with the default."""
@@ -76,6 +74,13 @@ class Option:
         if len(usage) > COLUMN:
             text.insert(0, "")
         return [f"{usage if not k else '':<{COLUMN}}  {line}".rstrip() for k, line in enumerate(text)]
+
+
+def plain_usage(flags: str) -> str:
+    """Return a flag with its type as tyro shows it, in a form that is easier to read: "--snapshots INT …"."""
+    own = re.split(r", (?=--)", flags)[-1]  # tyro puts other names of the same option before its own
+    values = own.replace("{None}|", "").replace("{None,", "{")
+    return re.sub(r"\[(\S+) \[.*\]\]", r"\1 …", values)
 
 
 def read_page(page: str) -> Iterator[Option]:

@@ -8,13 +8,14 @@ import io
 import os
 import re
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar, cast
 
 import tyro
 
-from diffclone.cli.help import PAGE_WIDTH, format_help, is_help, read_page
+from diffclone.cli.help import PAGE_WIDTH, format_help, is_help, plain_usage, read_page
 from diffclone.errors import InvalidSettings
+from diffclone.registry import describe_unknown
 from diffclone.shapes import Coefficient, Scalar
 
 T = TypeVar("T")
@@ -31,6 +32,27 @@ USUAL_NAMES = {
     "--num-episodes": ("--episodes",),
 }
 """Names of options in other programs, and ours."""
+
+UNWRAPPED = 10_000
+"""Columns in which tyro breaks no line, and so no value that an error quotes."""
+TYPES = {"INT": "an integer", "FLOAT": "a number"}
+PLAIN: dict[str, str | Callable[[re.Match[str]], str]] = {
+    r"^Error parsing (settings\.)?": "",
+    r"invalid literal for int.. with base 10: ('.*')": r"\1 is not an integer",
+    r"could not convert string to float: ('.*')": r"\1 is not a number",
+    r"no type matching (?:\{None\}\|)?(\S+) could be instantiated from \[('.*?')\].*": lambda found: (
+        f"{found[2]} is not {TYPES.get(found[1], f'one of {found[1]}')}"
+    ),
+    r"Could not find valid parse for arguments: \['([^' ]+,[^' ]*)'\]": lambda found: (
+        f"separate values with spaces: {found[1].replace(',', ' ').strip()}"
+    ),
+    r"Could not find valid parse for arguments: \[(.*)\]": r"cannot read \1 as values of this type",
+    r"^invalid choice '(.*)' for argument '(\S+)'\. Expected one of \((.*)\)": lambda found: describe_unknown(
+        "value", found[1], [name for name in re.findall("'(.*?)'", found[3]) if name != "None"], of=f" of {found[2]}"
+    ),
+    r"^missing value for argument '(\S+)'\. Expected 1 values": r"\1 needs a value",
+}
+"""What tyro says, as regular expressions, and what is printed instead."""
 
 
 def parse(command: type[T], prog: str, arguments: Sequence[str], summary: str | None = None) -> T:
@@ -50,9 +72,11 @@ def parse(command: type[T], prog: str, arguments: Sequence[str], summary: str | 
     return parsed
 
 
-def parse_known(command: type[T], prog: str, arguments: Sequence[str], **more: Any) -> tuple[T, list[str]]:
-    """Return the command and the arguments that it does not have."""
-    with one_line_errors(prog):
+def parse_known(
+    command: type[T], prog: str, arguments: Sequence[str], *, columns: int = UNWRAPPED, **more: Any
+) -> tuple[T, list[str]]:
+    """Return the command and the arguments that it does not have. tyro prints its page or error in `columns`."""
+    with terminal_width(columns), one_line_errors(prog):
         return tyro.cli(
             command,
             prog=prog,
@@ -63,6 +87,18 @@ def parse_known(command: type[T], prog: str, arguments: Sequence[str], **more: A
             return_unknown_args=True,
             **more,
         )
+
+
+@contextlib.contextmanager
+def terminal_width(columns: int) -> Generator[None, None, None]:
+    """Let tyro print lines of this width."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(columns)
+    try:
+        yield
+    finally:
+        del os.environ["COLUMNS"]
+        os.environ.update({} if before is None else {"COLUMNS": before})
 
 
 @contextlib.contextmanager
@@ -91,29 +127,19 @@ def condense(box: str) -> str:
         elif line.strip() and not line.startswith(10 * " "):
             parts[-1].append(line.strip())
     first, *others = [part for part in parts if part]
-    message = " ".join(first).removesuffix(".").replace("Missing", "missing")
-    for pattern, plain in (
-        (r"^Error parsing (settings\.)?", ""),
-        (r"invalid literal for int.. with base 10: ('.*')", r"\1 is not an integer"),
-        (r"could not convert string to float: ('.*')", r"\1 is not a number"),
-        (r"no type matching (\S+) could be instantiated from \[('.*?')\].*", r"\2 is not one of \1"),
-    ):
+    message = " ".join(first).replace("Missing", "missing")
+    for pattern, plain in PLAIN.items():
         message = re.sub(pattern, plain, message)
     if others and others[0][0] == "Argument helptext:":  # followed by `--flag TYPE`
-        message = re.sub(r"^--[^:]*", others[0][1], message)
-    return f"{message}."
+        message = re.sub(r"^--[^:]*", plain_usage(others[0][1]), message)
+    return f"{message.rstrip('. ')}."
 
 
 def help_page(command: type[Any], prog: str) -> str:
-    """Return tyro's help page, at a fixed width."""
-    page, before = io.TextIOWrapper(io.BytesIO(), "utf-8"), os.environ.get("COLUMNS")  # other encodings have no boxes
-    os.environ["COLUMNS"] = str(PAGE_WIDTH)
-    try:
-        with contextlib.redirect_stdout(page), contextlib.suppress(SystemExit):
-            parse_known(command, prog, ["--help"])
-    finally:
-        del os.environ["COLUMNS"]
-        os.environ.update({} if before is None else {"COLUMNS": before})
+    """Return tyro's help page."""
+    page = io.TextIOWrapper(io.BytesIO(), "utf-8")  # other encodings have no boxes
+    with contextlib.redirect_stdout(page), contextlib.suppress(SystemExit):
+        parse_known(command, prog, ["--help"], columns=PAGE_WIDTH)
     page.seek(0)
     return page.read()
 
