@@ -154,7 +154,7 @@ def test_a_preset_with_another_guide_is_named(monkeypatch: pytest.MonkeyPatch) -
         (("mase", "--out", "a.npz"), "no file and no task is named 'mase'; did you mean the task 'maze'"),
         (("maze", "--out", "a.npz", "--ratio", "0"), "ratio must be finite and above 0; it is 0"),
         (("maze", "--out", "a.npz", "--ratio", "1e-9"), "at least one pair must be generated; 0 were requested"),
-        (("maze", "--out", "a.npz", "--preset", "dmo"), "unknown preset 'maze/dbc/dmo'; did you mean 'maze/dbc/demo'"),
+        (("maze", "--out", "a.npz", "--preset", "dmo"), "unknown preset 'dmo' of dbc for maze; did you mean 'demo'"),
         (("maze", "--out", "a.npz", "--preset", "demo", *FLAGS), "use --preset or --guide flags, not both"),
         (("mine.npz", "--out", "a.npz", "--preset", "demo"), "--preset demo needs --task NAME"),
         (("car-racing", "--out", "a.npz"), "images cannot be generated"),

@@ -81,8 +81,6 @@ class Augment:
             return self.guide
         if self.guide != DiffusionGuide():
             raise InvalidSettings("a preset has its own guide; use --preset or --guide flags, not both.")
-        if task is None:
-            raise InvalidSettings(f"--preset {self.preset} needs --task NAME.")
         guide = preset(task, "dbc", self.preset).needs()["guide"]
         if not isinstance(guide, DiffusionGuide):
             raise InvalidSettings(

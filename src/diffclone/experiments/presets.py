@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, final
 
+from diffclone.errors import InvalidSettings, UnknownName
 from diffclone.experiments.appendix import APPENDIX, other_guides
 from diffclone.experiments.small_presets import SOURCE as SMALL_SOURCE
 from diffclone.experiments.small_presets import small_methods
@@ -20,7 +21,7 @@ from diffclone.methods import BC, BCGMM, DBC, IBC, METHODS, MIP, DiffusionPolicy
 from diffclone.model import Method, Model, Normalisation, Training
 from diffclone.nn import Network
 from diffclone.nn.encoder import Encoder
-from diffclone.registry import Registry
+from diffclone.registry import Registry, describe_unknown
 from diffclone.tasks import EXTERNAL
 from diffclone.training.members import replace_fields
 
@@ -194,7 +195,21 @@ PRESETS: Registry[Preset] = Registry(
 def preset(task: str | None, method: str, name: str | None) -> Method[Any]:
     """Return the settings of a preset, or the method's defaults if no name is given."""
     default = METHODS[method]  # an unknown method is reported as such
-    return default() if name is None else PRESETS[f"{task}/{method}/{name}"].method
+    if name is None:
+        return default()
+    tasks: dict[str, list[str]] = {}
+    for of_task, of_method, own in (key.rsplit("/", 2) for key in PRESETS):
+        if of_method == method:
+            tasks.setdefault(own, []).append(of_task)
+    known = [own for own in tasks if task is None or task in tasks[own]]
+    place = method if task is None else f"{method} for {task}"
+    if not known:
+        raise UnknownName(f"there are no presets of {place}. Leave out --preset {name}.")
+    if name not in known:
+        raise UnknownName(describe_unknown("preset", name, sorted(known), of=f" of {place}"))
+    if task is None:
+        raise InvalidSettings(f"--preset {name} needs --task NAME; tasks that have it: {', '.join(tasks[name])}.")
+    return PRESETS[f"{task}/{method}/{name}"].method
 
 
 PREFERENCE: dict[SettingsSource, tuple[str, ...]] = {
