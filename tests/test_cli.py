@@ -145,7 +145,9 @@ def test_a_resumed_run_does_not_repeat_lines_of_its_metrics(tmp_path: Path) -> N
 
 def test_a_finished_run_is_not_trained_again(diffclone: Command, run_folder: Path) -> None:
     before = contents(run_folder)
-    assert diffclone("train", "maze", *TINY, "--out", run_folder).code == 0
+    result = diffclone("train", "maze", *TINY, "--out", run_folder)
+    assert result.code == 0
+    assert f"{run_folder} was finished before: nothing was trained." in result.err
     assert contents(run_folder) == before
 
 
@@ -313,7 +315,19 @@ def test_files_without_demonstrations_are_one_line(
         (("train", "mase"), "no file and no task is named 'mase'; did you mean the task 'maze'"),
         (("collect", "mase"), "unknown task 'mase'; did you mean 'maze'"),
         (("train", "maze", "--method", "dcb"), r"unknown method 'dcb'; did you mean 'dbc'\? Known: bc, "),
-        (("train", "maze", "--preset", "papr"), "unknown preset 'maze/dbc/papr'; did you mean 'maze/dbc/paper'"),
+        (
+            ("train", "maze", "--preset", "papr"),
+            r"unknown preset 'papr' of dbc for maze; did you mean 'paper'\? Known: b",
+        ),
+        (
+            ("train", "maze", "--method", "bc", "--preset", "x"),
+            "for maze. Known: [a-z, -]*release, small, small-[a-z, -]*",
+        ),
+        (("train", "spiral", "--method", "ibc", "--preset", "brief"), "no presets of ibc for spiral"),
+        (("train", "maze", "--method", "bc", "--budget", "3s"), "--budget is for the search, which --method replaces"),
+        (("train", "maze", "--training.lr=1", "--budget", "3s"), "for the search, which --training.lr replaces"),
+        (("train", "maze", "--held-out", "0", "--budget", "3s"), "for the search, which --held-out replaces"),
+        (("train", "maze", "--plain", "--budget", "3s"), "for the search, which --plain replaces"),
         (("train", "maze", "--seeds", "0"), "--seeds must be at least 1; it is 0"),
         (("train", "maze", "--vary", "coefficient=1,two"), "--vary takes FIELD=NUMBER,NUMBER,….*'coefficient=1,two'"),
         (("train", "maze", "--vary", "coefficient"), "--vary takes FIELD=NUMBER,NUMBER,….*'coefficient'"),
@@ -427,6 +441,8 @@ def test_a_preset_needs_a_known_task(diffclone: Command, tmp_path: Path) -> None
     np.savez(tmp_path / "mine.npz", **GOOD)
     command = ("train", tmp_path / "mine.npz", "--preset", "demo", "--out", tmp_path / "run")
     assert_error(diffclone(*command), "--preset demo needs --task NAME; tasks that have it: maze")
+    command = ("train", tmp_path / "mine.npz", "--preset", "maze", "--out", tmp_path / "run")
+    assert_error(diffclone(*command), r"unknown preset 'maze' of dbc\. Known: best, brief, ")
     assert not (tmp_path / "run").exists()
 
 
@@ -595,7 +611,11 @@ def test_training_resumes_after_ctrl_c(tmp_path: Path) -> None:
     assert 5 <= len(before) < 150
 
     for name in ("stopped", "straight"):
-        subprocess.run(command(name), cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=120)
+        done = subprocess.run(
+            command(name), cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=120, text=True
+        )
+        resumed = f"bc: policy continues at update {before[-1]:,} of 4,800."
+        assert (resumed in done.stderr) == (name == "stopped")
     after = updates()
     assert after[: len(before)] == before
     assert after == list(range(32, 4800 + 32, 32))  # each once

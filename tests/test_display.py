@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, SearchResult, Training, evaluate, fit, search
-from diffclone.cli.train import announce
+from diffclone.cli.stages import announce
 from diffclone.fit import FitOptions, fit_with_options
 from diffclone.guides import GANGuide
 from diffclone.nn.encoder import Encoder
@@ -399,7 +399,7 @@ def test_a_stage_ends_when_it_is_enough() -> None:
 
 def test_the_time_is_announced_for_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr("diffclone.cli.train.print_message", said.append)
+    monkeypatch.setattr("diffclone.cli.stages.print_message", said.append)
     plan = {"guide": 240.0, "policy": 120.0}
 
     def after_6_seconds(stage: str, rate: float, update: int = 100) -> Progress:

@@ -6,12 +6,14 @@ from pathlib import Path
 from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.cli.hints import next_evaluation
 from diffclone.cli.interrupt import between_updates
+from diffclone.cli.stages import Resumed, describe_finished
 from diffclone.cli.tracking import Write
 from diffclone.data import Demonstrations
 from diffclone.errors import InvalidSettings, MissingPackage
 from diffclone.files import write_atomically
 from diffclone.training import Progress
 from diffclone.training.choice import best_candidates
+from diffclone.training.runs import Run
 from diffclone.training.search import SearchOptions, SearchResult, search_in_folder
 from diffclone.training.search_state import read_state
 
@@ -41,9 +43,11 @@ def run_search(
     json: bool,
 ) -> None:
     """Search, train the choice, write the page and print what was tried."""
+    finished, say_resumed = Run(folder).finished, Resumed()
     with tracking as write, bars() as show, between_updates() as stop:
 
         def progress(stage: str, now: Progress) -> None:
+            say_resumed(stage, now)
             show.training(stage, now)
             if stage == "final training":
                 write(now)
@@ -51,6 +55,8 @@ def run_search(
 
         result = search_in_folder(folder, demos, options, progress, print_message, show.plan)
     page = write_page(folder)
+    if finished:
+        print_message(describe_finished(folder))
     if json:
         choice = None if result.choice is None else result.choice.to_dict()
         about = {"choice": choice, "tried": len(result.candidates), "notes": list(result.notes)}

@@ -7,8 +7,6 @@ first the options below, to choose the method and to read the demonstrations; th
 fields of the method.
 """
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,6 +32,7 @@ from diffclone.cli.interrupt import between_updates
 from diffclone.cli.parser import parse, parse_known
 from diffclone.cli.search import parse_budget, run_search
 from diffclone.cli.sources import is_bundled
+from diffclone.cli.stages import SEEN, Resumed, announce, describe_finished
 from diffclone.cli.tracking import tracking
 from diffclone.data import AnyDemonstrations, Demonstrations, Streamed
 from diffclone.errors import InvalidSettings
@@ -43,19 +42,16 @@ from diffclone.guides import GUIDES
 from diffclone.model import Default, Method
 from diffclone.training import Precision, Progress
 from diffclone.training.episodes import RunEpisodes
-from diffclone.training.estimate import SHORT, estimate_seconds
+from diffclone.training.estimate import estimate_seconds
 from diffclone.training.overfitting import Overfitting
 from diffclone.training.runs import Run, train_run
-from diffclone.training.search import SearchOptions
+from diffclone.training.search import BUDGET, SearchOptions
 from diffclone.training.suggestion import shorten_parts, suggest
-from diffclone.training.time_left import describe_plan
 
 PROG = "diffclone train"
 DEFAULT = "dbc"
 """The method that is trained if only settings are given."""
 UPDATES = "training.updates"
-SEEN = 5.0
-"""Seconds of training after which its time is announced."""
 HELD_OUT = 0.1
 """The default fraction of held-out episodes."""
 
@@ -69,9 +65,9 @@ class TrainOptions:
     task: str | None = None
     """Task of the demonstrations in a file, for presets. By default the task that the file names."""
     read: Reading = ReadArguments()
-    budget: str = "4m"
-    """Time that a search for method, settings and training length may take, e.g. 90s, 3m or 1h. The search is made
-    unless a method, a preset or a setting is given."""
+    budget: str | None = None
+    """Time that a search for method, settings and training length may take, e.g. 90s, 3m or 1h; by default 4m. The
+    search is made unless a method, a preset or a setting is given."""
     plain: bool = False
     """Do not search: train dbc with settings that follow from the data."""
     method: str | None = None
@@ -141,7 +137,9 @@ class TrainOptions:
             key = f"{task}/{name}/{self.preset}"
             print_message(f"{key}: {PRESETS[key].source}")
         overfitting = Overfitting()
-        plan = {} if Run(self.out).finished else estimate_seconds(method, demos, options)
+        finished = Run(self.out).finished
+        plan = {} if finished else estimate_seconds(method, demos, options)
+        say_resumed = Resumed()
         with (
             tracking(self.out, tensorboard=self.tensorboard, wandb=self.wandb) as write,
             bars() as show,
@@ -149,6 +147,7 @@ class TrainOptions:
         ):
 
             def progress(now: Progress) -> None:
+                say_resumed(name, now)
                 if plan and (now.seconds >= SEEN or now.update == now.updates):
                     left = announce(plan, now)
                     show.plan({f"{name}: {stage}": seconds for stage, seconds in left.items()})
@@ -160,6 +159,8 @@ class TrainOptions:
 
             run = train_run(self.out, method, demos, options, task=task, episodes=episodes, progress=progress)
         policy = run.policy()
+        if finished:
+            print_message(describe_finished(self.out))
         if policy.diverged:
             members = "; ".join(", ".join(f"{k} {v:g}" for k, v in policy.members[m].items()) for m in policy.diverged)
             print_message(f"Diverged (NaN weights): {members}. Try a smaller learning rate.")
@@ -175,7 +176,7 @@ class TrainOptions:
         """Choose method, settings and training length, train the choice and print what was tried."""
         whole, (demos, _, episodes) = demos, replace(self, held_out=0.0).select(demos, data)
         options = SearchOptions(
-            budget=parse_budget(self.budget),
+            budget=BUDGET if self.budget is None else parse_budget(self.budget),
             begun=begun,
             seeds=range(1 if isinstance(self.seeds, Default) else self.count_seeds()),
             device=self.device,
@@ -197,10 +198,12 @@ class TrainOptions:
         return self.seeds
 
     @property
-    def searches(self) -> bool:
-        """Whether a search is made: nothing names a method or its settings."""
-        named = (self.method, self.preset, self.guide, self.held_out)
-        return not self.plain and not self.vary and not self.snapshots and named == (None,) * 4
+    def instead_of_search(self) -> list[str]:
+        """The options that replace the search."""
+        lists = {"--plain": self.plain, "--vary": self.vary, "--snapshots": self.snapshots}
+        named = {"--method": self.method, "--preset": self.preset, "--guide": self.guide, "--held-out": self.held_out}
+        named |= {flag: value or None for flag, value in lists.items()}
+        return [flag for flag, value in named.items() if value is not None]
 
     def select(self, demos: Demonstrations, data: str) -> tuple[Demonstrations, Demonstrations | None, RunEpisodes]:
         """Return the demonstrations to train on, the held-out ones, and a list of both for the run."""
@@ -224,22 +227,6 @@ class TrainOptions:
         if not 0 <= share < 1:
             raise InvalidSettings(f"--held-out must be at least 0 and below 1; it is {share:g}.")
         return share
-
-
-def announce(plan: Mapping[str, float], now: Progress) -> dict[str, float]:
-    """Print how long a training takes, and return it by stage.
-
-    The first seconds tell which stages are in a cache or done already, and whether the machine is as fast as it was
-    when the plan was made.
-    """
-    stages = list(plan)
-    later = stages[stages.index(now.stage) + 1 :] if now.stage in plan else []
-    slowdown = now.updates / now.rate / plan.get(now.stage, math.inf)
-    own = now.seconds + (now.updates - now.update) / now.rate
-    left = {now.stage: own} | {stage: plan[stage] * min(max(slowdown, 0.5), 4.0) for stage in later}
-    if sum(left.values()) >= SHORT:
-        print_message(f"{describe_plan(left)}.")
-    return left
 
 
 def run_train(arguments: list[str], summary: str, begun: float) -> None:
@@ -268,10 +255,13 @@ def run_train(arguments: list[str], summary: str, begun: float) -> None:
     parsed: Any = parse(command, PROG, arguments, summary)
     if demos is None or parsed.data != data:
         raise InvalidSettings(f"the data must come first: diffclone train {parsed.data} …")
-    if parsed.options.searches and not any(word.startswith("-") for word in rest):
+    named = [*parsed.options.instead_of_search, *(word.partition("=")[0] for word in rest if word.startswith("-"))]
+    if not named:
         refuse_blocks(demos, data)
         parsed.options.search(data, task, demos, begun)
         return
+    if parsed.options.budget is not None:
+        raise InvalidSettings(f"--budget is for the search, which {named[0]} replaces. Remove one of the two.")
     given = [word.lstrip("-").partition("=")[0].removesuffix(f".{UPDATES}") for word in rest]
     settings, changed = parsed.settings, dict[str, int]()
     if parsed.options.preset is None:
@@ -283,10 +273,6 @@ def run_train(arguments: list[str], summary: str, begun: float) -> None:
 
 def choose_method(options: TrainOptions, task: str | None, demos: AnyDemonstrations | None) -> Method[Any]:
     """Return the method with the settings of the preset, or with settings for these demonstrations."""
-    if options.preset is not None and task is None:
-        end = f"/{options.method or DEFAULT}/{options.preset}"
-        tasks = ", ".join(name.removesuffix(end) for name in PRESETS if name.endswith(end))
-        raise InvalidSettings(f"--preset {options.preset} needs --task NAME; tasks that have it: {tasks or 'none'}.")
     method = preset(task, options.method or DEFAULT, options.preset)
     if options.guide is not None:
         if "guide" not in {field.name for field in fields(method)}:
