@@ -217,11 +217,16 @@ def test_help_of_train_names_the_settings(diffclone: Command) -> None:
     assert "--guide." not in diffclone("train", "--method", "bc", "--help-all").out
 
 
-@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",), ("help",)])
 def test_help_lists_all_commands(diffclone: Command, arguments: tuple[str, ...]) -> None:
     result = diffclone(*arguments)
     assert result.code == 0
     assert all(re.search(rf"\b{name}\b", result.out) for name in COMMANDS)
+
+
+def test_help_of_a_command_by_its_name(diffclone: Command) -> None:
+    assert diffclone("help", "tasks") == diffclone("tasks", "--help")
+    assert_error(diffclone("help", "trian"), "unknown command 'trian'; did you mean 'train'")
 
 
 def test_the_version_is_one_line(diffclone: Command) -> None:

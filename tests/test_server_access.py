@@ -159,7 +159,7 @@ def test_a_protocol_that_the_machine_lacks_is_left_out(monkeypatch: pytest.Monke
     monkeypatch.setattr(access, "addresses_of", addresses.__getitem__)
     (found,) = access.listen("localhost", 0, backlog=1)
     found.close()
-    with pytest.raises(InvalidSettings, match=r"cannot listen on ::1 port 0 .*no IPv6"):
+    with pytest.raises(InvalidSettings, match=r"cannot listen on ::1 port 0: .*\. Choose another --host"):
         access.listen("::1", 0, backlog=1)
 
 
@@ -167,10 +167,15 @@ def test_errors_at_the_start() -> None:
     policy = trained_policy()
     with (
         serve_in_thread(Server(policy)) as port,
-        pytest.raises(InvalidSettings, match=f"cannot listen on 127.0.0.1 port {port} .*Choose another --port"),
+        pytest.raises(
+            InvalidSettings,
+            match=f"^cannot listen on 127.0.0.1 port {port}: {os.strerror(errno.EADDRINUSE)}. Choose another --port",
+        ),
         serve_in_thread(Server(policy), port=port),
     ):
         pass
+    with pytest.raises(InvalidSettings, match="port 99999: ports are 0 to 65535"):
+        access.listen("127.0.0.1", 99999, backlog=1)
     with pytest.raises(InvalidSettings, match="the token is empty"):
         Server(policy, token=" ")
     with pytest.raises(InvalidSettings, match=r"2 members; serve one of them: Server\(policy\[0\]\)"):

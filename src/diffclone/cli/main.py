@@ -134,6 +134,8 @@ def dispatch(argv: list[str]) -> None:
     """Find the command and run it."""
     begun = time.monotonic()  # before the import of torch, which a budget of time includes
     name, rest = (argv[0], argv[1:]) if argv else ("--help", [])
+    if name == "help":
+        name, rest = (rest[0], ["--help"]) if rest else ("--help", [])
     if name in ("-h", "--help"):
         sys.stdout.write(describe_commands())
         return

@@ -8,6 +8,7 @@ rebinding the page's own domain points to this machine, and the request names th
 import errno
 import hmac
 import ipaddress
+import os
 import socket
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -92,19 +93,23 @@ def addresses_of(host: str) -> list[str]:
 def listen(host: str, port: int, *, backlog: int) -> list[socket.socket]:
     """Open a socket on each address of `host`; port 0 selects a free one."""
     sockets: list[socket.socket] = []
-    cause: Exception | None = None
+    cause = ""
     for address in addresses_of(host):
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
             sockets.append(socket.create_server((address, port), family=family, backlog=backlog))
             port = sockets[0].getsockname()[1]
-        except (OSError, OverflowError) as error:
-            cause = error
-            if getattr(error, "errno", None) not in MISSING:
+        except OverflowError:
+            cause = "ports are 0 to 65535. Choose another --port"
+            break
+        except OSError as error:
+            way_out = "--host, e.g. 127.0.0.1" if error.errno in MISSING else "--port; 0 is any free one"
+            cause = f"{os.strerror(error.errno or 0)}. Choose another {way_out}"
+            if error.errno not in MISSING:
                 break
     else:  # localhost may name an address of a protocol that this machine does not have
         if sockets:
             return sockets
     for opened in sockets:
         opened.close()
-    raise InvalidSettings(f"cannot listen on {host} port {port} ({cause}). Choose another --port.")
+    raise InvalidSettings(f"cannot listen on {host} port {port}: {cause}.")
