@@ -38,6 +38,14 @@ def images(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(batch, "render", draw)
 
 
+def run_python(result: CommandResult, **names: Any) -> Any:
+    """Return the value of the last expression that the command printed as the next line of Python."""
+    assert result.code == 0, result.err
+    imported, _, expression = result.err.partition("Next, in Python: ")[2].strip().partition("; ")
+    exec(imported, names)
+    return eval(expression, names)
+
+
 @pytest.fixture
 def demos(tmp_path: Path) -> Path:
     """A file of demonstrations with the sizes of Pendulum, in a folder whose name needs quotes."""
@@ -80,8 +88,8 @@ def test_from_a_file_to_a_server(diffclone: Command, demos: Path, monkeypatch: p
     chunks = replace(policy, method=replace(policy.method, horizon=2))
     assert next_after_rendering(Run(run), chunks, place) == next_command("export", run)
     assert (run / "episode.gif").exists()
-    serving = hint(diffclone("export", run, "--to", "numpy"))
-    assert serving == ["serve", str(run)]
+    result = diffclone("export", run, "--to", "numpy")
+    assert run_python(result, observation=np.zeros(3, np.float32)).shape == (1,)
     exported = runtime.load(run / "policy.npz")
     # The export has the policy's bounds, normaliser and card.
     obs = np.random.default_rng(1).uniform(-9, 9, (200, 3)).astype(np.float32)
@@ -101,11 +109,17 @@ def test_without_a_guide_the_export_follows(diffclone: Command, tmp_path: Path) 
     result = diffclone(*rendering)
     assert "from start" in result.err  # the first start is over after one step
     assert hint(result) == ["export", str(run)]
-    assert diffclone("export", run, "--json").code == 0
-    assert (run / "policy.onnx").exists()
+    (action,) = run_python(diffclone("export", run), rows=np.zeros((2, 6), np.float32))
+    assert action.shape == (2, 2)
     assert_error(diffclone("export", run), r"policy\.onnx exists already and is not overwritten")
     assert diffclone("export", run / "policy", "--to", "numpy").code == 0
     assert (run / "policy.npz").exists()
+    for flags, message in (
+        (("--out", "b.npz"), r"--to onnx writes a file that ends in \.onnx; b\.npz ends in \.npz.* or --to numpy\."),
+        (("--to", "numpy", "--out", "a.txt"), r"ends in \.npz; a\.txt ends in \.txt\. Choose another --out\.$"),
+        (("--out", "policy"), r"policy ends in nothing\. Choose another --out\.$"),
+    ):
+        assert_error(diffclone("export", run, *flags), message)
     assert_error(diffclone("render", run, "--out", tmp_path / "a.gif", "--policy", "expert"), "leave out --policy")
     assert_error(diffclone("render", "maze", "--task", "maze", "--out", tmp_path / "a.gif"), "leave out --task")
     assert_error(diffclone("render", "--out", tmp_path / "a.gif"), r"name a task, or the folder of a run")

@@ -7,10 +7,11 @@ import torch
 
 from diffclone.cli.arguments import Bounds, RunFolder
 from diffclone.cli.console import print_json, print_message
-from diffclone.cli.hints import next_command
+from diffclone.cli.hints import next_in_python
 from diffclone.cli.sources import PolicySource, find_policy
 from diffclone.data.formats.options import expand_bounds, parse_bounds
 from diffclone.deploy.export import CHECKED_OBSERVATIONS, Format, export
+from diffclone.errors import InvalidSettings
 
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "numpy": ".npz"}
 
@@ -36,6 +37,7 @@ class Export:
 
     def run(self) -> None:
         """Write the file and print the largest difference."""
+        self.check_suffix()
         source = find_policy(self.run_folder)
         policy = source.load()[self.member]
         if self.action_bounds is not None:
@@ -47,8 +49,17 @@ class Export:
             print_json({"out": str(out), "to": self.to, "observations": count, "difference": difference})
             return
         print_message(f"wrote {out}: {policy!r}; differs from torch by {difference:.1e} on {count} observations")
-        member = ("--member", str(self.member)) if self.member else ()
-        print_message(next_command("serve", self.run_folder, *member))
+        print_message(next_in_python(out, self.to, policy))
+
+    def check_suffix(self) -> None:
+        """Refuse a file name that says another format."""
+        if self.out is None or self.out.suffix == (suffix := SUFFIXES[self.to]):
+            return
+        other = "".join(f" or --to {to}" for to, ending in SUFFIXES.items() if ending == self.out.suffix)
+        raise InvalidSettings(
+            f"--to {self.to} writes a file that ends in {suffix}; {self.out} ends in {self.out.suffix or 'nothing'}. "
+            f"Choose another --out{other}."
+        )
 
     def default_file(self, source: PolicySource) -> Path:
         """Return a file beside the folder of the policy, whose name tells snapshots and members apart."""

@@ -1,10 +1,11 @@
-"""The commands that could follow, as lines to paste into a shell."""
+"""The commands that could follow, as lines to paste into a shell, and the lines of Python after an export."""
 
 import json
 import shlex
 from pathlib import Path
 
 from diffclone.cli.sources import Place, PolicySource
+from diffclone.deploy.export import Format
 from diffclone.methods import FlowMatching
 from diffclone.nn.images import ConvNet
 from diffclone.nn.layers import MLP
@@ -44,3 +45,15 @@ def next_evaluation(folder: Path, policy: Policy) -> str:
     if PolicySource(folder, Run(folder)).place(policy) is not None:
         return next_command("evaluate", folder)
     return next_command("evaluate", folder, "--env", "ID", about="with the ID of a Gymnasium environment")
+
+
+def next_in_python(file: Path, to: Format, policy: Policy) -> str:
+    """Return the lines of Python that act with an exported policy, on one line."""
+    if to == "numpy":
+        call = ".session()" if policy.chunks.has_memory else "(observation)"
+        return f"Next, in Python: from diffclone.deploy import runtime; runtime.load({str(file)!r}){call}"
+    inputs = (
+        "{'observation': rows, 'noise': noise}" if isinstance(policy.method, FlowMatching) else "{'observation': rows}"
+    )
+    run = f"InferenceSession({str(file)!r}).run(['action'], {inputs})"
+    return f"Next, in Python: import onnxruntime; onnxruntime.{run}"
