@@ -1,23 +1,25 @@
 import json
 import sys
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import jaxtyping
 import pytest
 
 from conftest import install_package
-from diffclone import BC, DBC, DiffusionGuide, EnergyGuide, Network, Training
+from diffclone import BC, DBC, DiffusionGuide, Encoder, EnergyGuide, Network, Training, VAEGuide
 from diffclone.data.formats import FORMATS
 from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidPlugin, InvalidSettings, NameTaken, UnknownName
 from diffclone.experiments import EXPERIMENTS
 from diffclone.guides import GUIDES
 from diffclone.methods import METHODS
 from diffclone.model import Method
+from diffclone.nn.energy import Langevin
 from diffclone.registry import Registry
-from diffclone.settings import differences, from_dict, to_dict
+from diffclone.settings import check_types, differences, from_dict, to_dict
 from diffclone.tasks import TASKS
 from own_models import Reconstruction, Robust
 
@@ -89,6 +91,37 @@ def test_wrong_values_are_reported_in_one_line(changes: dict[str, Any], message:
     with pytest.raises(DiffcloneError, match=message) as raised:
         from_dict(METHODS, {"type": "dbc", **changes})
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Training(updates=cast(Any, "a")), "updates must be a whole number; it is 'a'"),
+        (lambda: Training(decay=cast(Any, "cosine")), "decay must be 'linear' or 'exponential' or 'constant'; it is "),
+        (lambda: Network(width=cast(Any, 2.5)), "width must be a whole number; it is 2.5"),
+        (lambda: BC(training=cast(Any, 100)), "training must be an object with the settings of Training; it is 100"),
+        (lambda: BC(training=cast(Any, {"updates": 9})), r"training must be Training\(…\); it is {'updates': 9}"),
+        (lambda: DBC(coefficient=cast(Any, "much")), "coefficient must be a number or 'auto'; it is 'much'"),
+        (lambda: DBC(guide=cast(Any, "vae")), "guide must be an object with the settings of Guide; it is 'vae'"),
+        (lambda: DBC(guide=cast(Any, VAEGuide)), "guide must be an object with the settings of Guide; it is <class"),
+        (lambda: Robust(weight=cast(Any, "low")), "weight must be a number; it is 'low'"),
+    ],
+)
+def test_settings_of_a_wrong_type_are_one_line(
+    make: Callable[[], Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users have no type checks
+    with pytest.raises(InvalidSettings, match=message):
+        check_types(make())  # classes of diffclone check themselves, `fit` checks those of users
+
+
+@pytest.mark.parametrize("cls", [Training, Network, Langevin, Encoder, *METHODS.values(), *GUIDES.values()])
+def test_all_numbers_of_settings_are_checked(cls: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    valid: dict[str, Any] = {"network": Network(image=(3, 64, 64))} if cls == Encoder else {}
+    for name in (f.name for f in fields(cls) if type(getattr(cls(**valid), f.name)) in (int, float)):
+        with pytest.raises(InvalidSettings, match=f"{name} must be a .*number.*; it is 'a'"):
+            cls(**valid, **{name: "a"})
 
 
 def test_classes_that_are_not_registered_are_stored_with_their_module() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from diffclone.deploy.memory import Chunks
 from diffclone.errors import InvalidSettings
 from diffclone.rng import Rng
-from diffclone.settings import added
+from diffclone.settings import added, check_types
 from diffclone.shapes import Act, Costs, Obs, Scalar, Scalars, lowest
 
 W = TypeVar("W", bound=nn.Module)
@@ -41,8 +41,7 @@ class Training:
     lr: Scalar = stackable(1e-4)
     """Adam's learning rate. Members of one stack may differ in it (`vary={"training.lr": …}`)."""
     decay: Literal["linear", "exponential", "constant"] = "linear"
-    """How the learning rate decreases over the updates: linearly to zero, exponentially to `remains` of its initial
-    value, or not at all."""
+    """How the learning rate decreases: linearly to zero, exponentially to `remains` of its initial value, or not."""
     remains: float = 0.01
     """The fraction of the learning rate that an exponential decay ends with."""
     clip: float | None = 0.5
@@ -56,6 +55,7 @@ class Training:
     """Each update first multiplies all weights, biases included, by 1 − lr · weight_decay, as AdamW does."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.updates < 1 or self.batch < 1:
             raise InvalidSettings(f"updates and batch must be at least 1; they are {self.updates} and {self.batch}.")
         if not lowest(self.lr) > 0 or not self.eps > 0 or (self.clip is not None and not self.clip > 0):

@@ -100,6 +100,18 @@ def describe_values(values: Mapping[str, int | float]) -> str:
     return ", ".join(f"{SYMBOLS.get(name, name)} {value:g}" for name, value in values.items())
 
 
+def check_types(settings: Any, path: str = "") -> None:
+    """Refuse values that do not have the type of their field, here and in the settings of the fields."""
+    hints = get_type_hints(type(settings))
+    for field in dataclasses.fields(settings):
+        value, place = getattr(settings, field.name), _join(path, field.name)
+        converted = _convert(hints[field.name], value, place)
+        if dataclasses.is_dataclass(converted):
+            if converted is not value:  # made of a dict
+                raise InvalidSettings(f"{place} must be {type(converted).__name__}(…); it is {_shorten(value)}.")
+            check_types(value, place)
+
+
 def check_sizes(settings: Any, path: str = "") -> None:
     """Refuse sizes that are too large to be meant, here and in the settings of the fields."""
     for field in dataclasses.fields(settings):

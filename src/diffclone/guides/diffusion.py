@@ -20,7 +20,7 @@ from diffclone.nn import Denoiser
 from diffclone.nn.diffusion import Diffusion, sigmoid_betas
 from diffclone.nn.layers import TimeConditioning
 from diffclone.rng import Rng
-from diffclone.settings import added
+from diffclone.settings import added, check_types
 from diffclone.shapes import Act, Costs, Obs, Rows, Steps
 
 Draw = tuple[Tensor, Tensor]
@@ -60,6 +60,7 @@ class DiffusionGuide(Guide[Diffusion]):
     shows what the relation of state and action contributes."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if not 0 <= self.t_low < self.t_stop <= self.steps:
             raise InvalidSettings(
                 f"the range of t must satisfy 0 <= t_low < t_high <= steps; it is "

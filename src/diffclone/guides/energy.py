@@ -12,6 +12,7 @@ from diffclone.model import Batch, Default, Dims, Guide, Losses, Parts, Training
 from diffclone.nn import MLP, Network
 from diffclone.nn.energy import Energy
 from diffclone.rng import Rng
+from diffclone.settings import check_types
 from diffclone.shapes import Act, Costs, Obs
 
 
@@ -31,6 +32,7 @@ class EnergyGuide(Guide[Energy]):
     """Counter-examples ã_j of each pair."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.counter_examples < 1 or self.depth < 1 or self.width < 1:
             raise InvalidSettings(
                 f"counter_examples, depth and width must be at least 1; they are "

@@ -14,6 +14,7 @@ from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Default, Dims, Guide, Losses, Parts, Training
 from diffclone.nn import MLP, Network
 from diffclone.rng import Rng
+from diffclone.settings import check_types
 from diffclone.shapes import Act, Costs, Obs
 
 
@@ -35,6 +36,7 @@ class GANGuide(Guide[MLP]):
     """Hidden layers."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.depth < 1 or self.width < 1:
             raise InvalidSettings(f"depth and width must be at least 1; they are {self.depth}, {self.width}.")
 

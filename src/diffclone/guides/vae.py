@@ -18,6 +18,7 @@ from diffclone.guides.diffusion import join_pair
 from diffclone.model import Batch, Default, Dims, Guide, Losses, Parts, Training, scoring
 from diffclone.nn import MLP, Network
 from diffclone.rng import Rng
+from diffclone.settings import check_types
 from diffclone.shapes import Act, Costs, Obs, Rows
 
 
@@ -59,6 +60,7 @@ class VAEGuide(Guide[Autoencoder]):
     """Whether the cost includes L_KL. The paper's main text uses the reconstruction error alone."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.latent < 1 or self.depth < 1 or self.width < 1 or self.kl_weight < 0:
             raise InvalidSettings(
                 f"latent, depth and width must be at least 1 and kl_weight not negative; they are "

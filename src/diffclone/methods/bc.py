@@ -10,13 +10,13 @@ Regularisers, all off by default (z ~ N(0, 1)):
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, final, get_args
+from typing import ClassVar, Literal, final
 
 from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Dims, Losses, Method, Parts, Training
 from diffclone.nn import Network, PolicyNet, policy_net
 from diffclone.rng import Rng
-from diffclone.settings import added
+from diffclone.settings import added, check_types
 from diffclone.shapes import Act, Obs, Scalar, Scalars, is_off, lowest, per_row
 
 Error = Literal["squared", "absolute"]
@@ -45,8 +45,7 @@ class BC(Method[PolicyNet]):
     """Whether L_BC is the squared or the absolute error. The absolute error has its minimum at the median action."""
 
     def __post_init__(self) -> None:
-        if self.error not in get_args(Error):
-            raise InvalidSettings(f"error must be one of {', '.join(get_args(Error))}; it is {self.error!r}.")
+        check_types(self)
         check_state_noise(self.state_noise)
         if lowest(self.smoothness) < 0 or lowest(self.smoothness_noise) < 0:
             raise InvalidSettings(

@@ -17,7 +17,7 @@ from diffclone.methods.bc import add_state_noise, check_state_noise
 from diffclone.model import Batch, Dims, Losses, Method, Parts, Training, acting
 from diffclone.nn import Network, policy_net
 from diffclone.rng import Rng
-from diffclone.settings import added
+from diffclone.settings import added, check_types
 from diffclone.shapes import Act, Obs, Scalar
 
 LOW_NOISE = 1e-4
@@ -61,6 +61,7 @@ class BCGMM(Method[MixtureNet]):
     """The standard deviation of noise added to the states in training, as in `BC`."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_state_noise(self.state_noise)
         if self.modes < 1 or not self.min_std > 0:
             raise InvalidSettings(

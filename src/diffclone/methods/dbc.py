@@ -30,7 +30,7 @@ from diffclone.model import Batch, Dims, Guide, Losses, Method, Model, Parts, Tr
 from diffclone.nn import Network, PolicyNet, policy_net
 from diffclone.nn.encoder import Encoder, EncoderNet
 from diffclone.rng import Rng
-from diffclone.settings import added
+from diffclone.settings import added, check_types
 from diffclone.shapes import Act, Coefficient, Costs, Obs, Scalar, Scalars, is_off, per_row
 
 
@@ -70,6 +70,7 @@ class DBC(Method[PolicyNet]):
     """ν, the standard deviation of noise added to the states in training, as in `BC`."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         check_state_noise(self.state_noise)
         if self.coefficient == "auto" and bool((torch.as_tensor(self.imitation) == 0).any()):
             raise InvalidSettings(

@@ -9,7 +9,7 @@ DDIM and DPM-Solver++ sample the same weights in few calls. Diffusion-X adds `ex
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, final, get_args
+from typing import ClassVar, final
 
 from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Default, Dims, Losses, Method, Parts, Training, acting
@@ -17,7 +17,7 @@ from diffclone.nn import Denoiser
 from diffclone.nn.diffusion import Diffusion, Prediction, Sampler, sigmoid_betas
 from diffclone.nn.layers import TimeConditioning
 from diffclone.rng import Rng
-from diffclone.settings import added
+from diffclone.settings import added, check_types
 from diffclone.shapes import Act, Obs
 
 
@@ -49,10 +49,7 @@ class DiffusionPolicy(Method[Diffusion]):
     """Whether x̂ is clipped to the box, the expert's range of actions, at every step."""
 
     def __post_init__(self) -> None:
-        if self.sampler not in get_args(Sampler):
-            raise InvalidSettings(f"unknown sampler {self.sampler!r}; known are {', '.join(get_args(Sampler))}.")
-        if self.predicts not in get_args(Prediction):
-            raise InvalidSettings(f"predicts must be {' or '.join(get_args(Prediction))}; it is {self.predicts!r}.")
+        check_types(self)
         if self.depth < 1 or self.width < 1 or self.extra < 0 or not 1 <= self.calls <= self.steps:
             raise InvalidSettings(
                 f"depth and width must be at least 1, extra at least 0, calls within 1 … steps; they are "

@@ -23,6 +23,7 @@ from diffclone.errors import InvalidSettings
 from diffclone.model import Batch, Default, Dims, Losses, Method, Parts, Training, acting
 from diffclone.nn import Denoiser
 from diffclone.rng import Rng
+from diffclone.settings import check_types
 from diffclone.shapes import Act, Obs
 
 HALVINGS = 7
@@ -49,6 +50,7 @@ class FlowMatching(Method[Denoiser]):
     """Euler steps, each one call of the network; with `shortcut` 1, 2, 4, … or 128."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.depth < 1 or self.width < 1 or not 1 <= self.calls <= TIMES:
             raise InvalidSettings(
                 f"depth and width must be at least 1, calls within 1 … {TIMES}; they are {self.depth}, {self.width}, "

@@ -19,6 +19,7 @@ from diffclone.model import Batch, Dims, Losses, Method, Parts, Training, acting
 from diffclone.nn import MLP, Network
 from diffclone.nn.energy import Energy
 from diffclone.rng import Rng
+from diffclone.settings import check_types
 from diffclone.shapes import Act, Obs
 
 
@@ -44,6 +45,7 @@ class IBC(Method[Energy]):
     """Factor by which σ is multiplied after each iteration."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.network.image is not None:
             raise InvalidSettings(
                 f"IBC does not support images; its network.image must be none, and is {self.network.image}."

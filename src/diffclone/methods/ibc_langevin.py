@@ -18,6 +18,7 @@ from diffclone.model import Batch, Default, Dims, Losses, Method, Parts, Trainin
 from diffclone.nn import ResidualMLP
 from diffclone.nn.energy import Energy, Langevin
 from diffclone.rng import Rng
+from diffclone.settings import check_types
 from diffclone.shapes import Act, Obs, Scalars
 
 
@@ -49,6 +50,7 @@ class IBCLangevin(Method[Energy]):
     """The second phase: small steps without noise."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.counter_examples < 1 or self.walks < 1 or self.blocks < 1 or self.width < 1:
             raise InvalidSettings(
                 f"counter_examples, walks, blocks and width must be at least 1; they are "

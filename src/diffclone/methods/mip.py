@@ -19,6 +19,7 @@ from diffclone.methods.bc import imitation_loss
 from diffclone.model import Batch, Dims, Losses, Method, Parts, Training, stackable
 from diffclone.nn import MLP, Network
 from diffclone.rng import Rng
+from diffclone.settings import check_types
 from diffclone.shapes import Act, Obs, Scalar, lowest, per_row
 
 
@@ -51,6 +52,7 @@ class MIP(Method[TwoCallNet]):
     demonstrations. Members of one stack may differ in it."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.network.image is not None:
             raise InvalidSettings(
                 f"MIP does not support images; its network.image must be none, and is {self.network.image}."

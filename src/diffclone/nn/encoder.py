@@ -20,6 +20,7 @@ from diffclone.model import Batch, Dims, Losses, Model, Parts, Training
 from diffclone.nn import Linear, Network
 from diffclone.nn.images import ConvNet, pool, split_numbers, stack_images
 from diffclone.rng import Rng
+from diffclone.settings import check_types
 from diffclone.shapes import Obs
 
 
@@ -49,6 +50,7 @@ class Encoder(Model[EncoderNet]):
     """Side of the squares of pixels that coarse(s) averages."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.network.dropout:
             raise InvalidSettings(
                 f"an encoder has no dropout; network.dropout must be 0; it is {self.network.dropout}."

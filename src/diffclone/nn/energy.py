@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from diffclone.errors import InvalidSettings
 from diffclone.model import Dims
 from diffclone.rng import Rng
+from diffclone.settings import check_types
 from diffclone.shapes import Act, Costs, Obs, Scalars
 
 ROWS, CPU_ROWS = 1 << 20, 512
@@ -92,6 +93,7 @@ class Langevin:
     """c, the largest step in a dimension."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.steps < 1 or not self.start >= self.end > 0 or self.noise < 0 or not self.cut > 0:
             raise InvalidSettings(
                 f"a Langevin walk needs steps >= 1, start >= end > 0, noise >= 0 and cut > 0; they are "

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from diffclone.data.layout import SMALLEST_SIDE
 from diffclone.errors import InvalidSettings
 from diffclone.rng import Rng
-from diffclone.settings import added
+from diffclone.settings import added, check_types
 
 Activation = Literal["tanh", "relu", "leaky-relu", "silu", "gelu"]
 Initialisation = Literal["default", "orthogonal"]
@@ -112,6 +112,7 @@ class Network:
     Actions use the image as it is."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.width < 1 or self.depth < 0:
             raise InvalidSettings(
                 f"width must be at least 1, and depth not negative; they are {self.width} and {self.depth}."
