@@ -4,13 +4,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import numpy as np
 import pytest
 
 import diffclone
 from conftest import Command
 from diffclone.data import Demonstrations
-from diffclone.errors import InvalidFile, InvalidSettings
+from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings
 from diffclone.methods import BC, DBC, FlowMatching
 from diffclone.policy import Policy
 from diffclone.training import Progress, search, search_plan
@@ -280,6 +281,33 @@ def test_a_folder_with_something_else_is_not_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("demos", "options", "message"),
+    [
+        (line_demonstrations(), {"budget": "4m"}, "budget must be above 0 seconds, such as 240.0; it is '4m'"),
+        (line_demonstrations(), {"budget": None}, "budget must be above 0 seconds.* it is None"),
+        (line_demonstrations(), {"seeds": 0}, "seeds must be different whole numbers.* they are 0"),
+        (line_demonstrations().obs, {}, "demos must be Demonstrations.* it is of type ndarray"),
+        ("nothing.npz", {}, "no such file: nothing.npz"),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_one_line(
+    demos: Any, options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users have no type checks
+    with pytest.raises(DiffcloneError, match=message):
+        diffclone.search(demos, **options)
+
+
+def test_a_search_reads_a_file_and_takes_a_number_of_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "FALLBACK_UPDATES", 20)
+    line_demonstrations(3, steps=1).save(tmp_path / "short.npz")
+    result = diffclone.search(tmp_path / "short.npz", seeds=2, folder=tmp_path / "run", device="cpu")
+    assert [member["seed"] for member in result.policy.members] == [0, 1]
+    again = diffclone.search(tmp_path / "short.npz", seeds=[0, 1], folder=tmp_path / "run", device="cpu")
+    assert again.policy.members == result.policy.members
+
+
+@pytest.mark.parametrize(
     ("demos", "says", "searches"),
     [
         (line_demonstrations(3, steps=40), "3 episodes: too few to hold out whole ones. Pieces", 1),
@@ -330,6 +358,7 @@ def test_train_without_flags_searches(diffclone: Command, tmp_path: Path, monkey
     again = diffclone(*command, "--json")
     assert again.code == 0
     assert json.loads(again.out)["tried"] == 9
+    assert "was finished before: nothing was trained." in again.err
 
 
 @pytest.mark.parametrize(

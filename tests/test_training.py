@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Policy, Training, fit
-from diffclone.errors import DiffcloneWarning, InvalidFile, InvalidSettings
+from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidFile, InvalidSettings
 from diffclone.fit import Diverged, FitOptions, fit_with_options
 from diffclone.model import Dims, Method
 from diffclone.nn import MLP
@@ -311,8 +311,17 @@ def test_reported_losses_are_means_since_the_last_report() -> None:
 @pytest.mark.parametrize(
     ("seeds", "vary", "message"),
     [
-        ((0, 0), None, r"seeds must be different, and at least one; they are \[0, 0\]"),
-        ((), None, r"seeds must be different, and at least one"),
+        ((0, 0), None, r"seeds must be different whole numbers .*, such as \[0, 1, 2\], .*; they are \(0, 0\)"),
+        ((), None, "at least 1; they are \\(\\)"),
+        (0, None, "at least 1; they are 0"),
+        (-1, None, "they are -1"),
+        (10**12, None, "at most 100000 members; these would be 1000000000000"),
+        (None, None, "they are None"),
+        ([1.5], None, "they are \\[1.5\\]"),
+        ([-1], None, "they are \\[-1\\]"),
+        ("12", None, "they are 12"),
+        (iter([1, 2]), None, "they are <list_iterator"),
+        ((0,), 3, "vary must be a dict such as .*; it is 3"),
         ((0,), {"gate": [1.0]}, r"DBC cannot vary in 'gate'; fields that can vary: coefficient, imitation"),
         ((0,), {"coefficent": [1.0]}, r"cannot vary in 'coefficent'"),
         ((0,), {"coefficient": []}, r"coefficient must vary over a list of numbers, at least one; it is \[\]"),
@@ -321,11 +330,44 @@ def test_reported_losses_are_means_since_the_last_report() -> None:
     ],
 )
 def test_invalid_seeds_and_varied_values_are_refused(
-    seeds: tuple[int, ...], vary: Any, message: str, monkeypatch: pytest.MonkeyPatch
+    seeds: Any, vary: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users have no type checks
     with pytest.raises(InvalidSettings, match=message):
         fit(GUIDED, DEMOS, seeds=seeds, vary=vary, device="cpu")
+
+
+@pytest.mark.parametrize("seeds", [2, np.int64(2), np.arange(2), range(2)])
+def test_a_number_of_seeds_means_the_first_ones(seeds: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    policy = fit(replace(CLONING, training=replace(SHORT, updates=1)), DEMOS, seeds=seeds, device="cpu")
+    assert policy.members == [{"seed": 0}, {"seed": 1}]
+    policy.save(tmp_path / "policy")  # as whole numbers of Python, which JSON has
+    assert Policy.load(tmp_path / "policy").members == policy.members
+
+
+@pytest.mark.parametrize(
+    ("method", "demos", "options", "message"),
+    [
+        (BC, DEMOS, {}, r"the first argument must be a method, such as BC\(\) or DBC\(\); it is the class BC"),
+        ("bc", DEMOS, {}, "the first argument must be a method.* of type str"),
+        (DEMOS, CLONING, {}, "the first argument must be a method.* of type Demonstrations"),
+        (DiffusionGuide(), DEMOS, {}, "the first argument must be a method.* of type DiffusionGuide"),
+        (CLONING, (X, X), {}, r"demos must be Demonstrations, which .*from_arrays\(.*; it is of type tuple"),
+        (CLONING, X, {}, "demos must be Demonstrations.* of type ndarray"),
+        (CLONING, DEMOS, {"held_out": "mine.npz"}, "held_out must be Demonstrations.* of type str"),
+        (CLONING, DEMOS, {"precision": "float16"}, "precision must be float32 or tf32 or bfloat16; it is 'float16'"),
+        (CLONING, DEMOS, {"device": None}, "unknown device None; use auto"),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_one_line(
+    method: Any, demos: Any, options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(DiffcloneError, match=message):
+        fit(method, demos, **options)
+    with pytest.raises(DiffcloneError, match=message):
+        fit_with_options(method, demos, FitOptions(**options))
 
 
 def test_members_are_all_combinations_with_seeds_changing_fastest() -> None:

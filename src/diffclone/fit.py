@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, final
+from typing import Any, final, get_args
 
 import torch
 from torch import nn
@@ -16,10 +16,10 @@ from diffclone.data import AnyDemonstrations, Demonstrations, Normaliser, Stream
 from diffclone.data.formats import ReadOptions, open_blocks, read
 from diffclone.data.formats.memory import parse_bytes
 from diffclone.data.formats.options import NO_OPTIONS
-from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidSettings
+from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidData, InvalidSettings
 from diffclone.model import Method
 from diffclone.policy import Policy
-from diffclone.settings import check_sizes, to_dict
+from diffclone.settings import check_sizes, check_types, to_dict
 from diffclone.training import Precision, Progress, Stack, suggestion, train
 from diffclone.training.checkpoint import GuideCache
 from diffclone.training.display import choose_bars
@@ -41,8 +41,8 @@ class Diverged(DiffcloneError, ArithmeticError):
 class FitOptions:
     """The options of a training, besides the method and the demonstrations."""
 
-    seeds: Sequence[int] = (0,)
-    """Train one member per seed."""
+    seeds: int | Sequence[int] = (0,)
+    """Train one member per seed. A number N means the seeds 0 to N − 1."""
     vary: Mapping[str, Sequence[float]] | None = None
     """Values of stackable fields; members are all combinations of them and the seeds."""
     device: str = "auto"
@@ -84,7 +84,7 @@ def fit(
     method: Method[Any],
     demos: AnyDemonstrations | str | Path,
     *,
-    seeds: Sequence[int] = (0,),
+    seeds: int | Sequence[int] = (0,),
     vary: Mapping[str, Sequence[float]] | None = None,
     device: str = "auto",
     precision: Precision = "float32",
@@ -102,7 +102,7 @@ def fit(
     Args:
         method: the method to train, with its settings: `BC()`, `DBC(coefficient=10.0)`, …
         demos: the demonstrations to learn from, or the file or folder to read them from.
-        seeds: one member per seed.
+        seeds: one member per seed; a number N means the seeds 0 to N − 1.
         vary: values of stackable fields, e.g. `{"coefficient": [0, 10, 30]}`; members are all combinations.
         device: "cpu", "cuda", "cuda:1", "mps", or "auto" for a CUDA GPU if there is one.
         precision: of matrix products: "float32", or "tf32" and "bfloat16", which are faster on a GPU for wide networks.
@@ -128,6 +128,7 @@ def fit(
         checkpoints=checkpoints,
         cache=cache,
     )
+    check_method(method)
     demos = open_demonstrations(demos, memory)
     method = suggestion.suggest(method, demos) if suggest else method
     with reporter(progress=progress) as report:
@@ -149,6 +150,7 @@ def open_demonstrations(
     """Read demonstrations, or open them for reading in blocks if they do not fit into `memory`."""
     if isinstance(source, str | Path):
         return read(source, options) if memory is None else open_blocks(source, options, parse_bytes(memory))
+    check_demonstrations("demos", source)
     if memory is not None and isinstance(source, Demonstrations):
         raise InvalidSettings(
             "memory is for demonstrations in files; these are in memory already. Give the path instead of them."
@@ -209,9 +211,32 @@ def find_diverged(net: nn.Module) -> list[int]:
     return [m for m, good in enumerate(finite.tolist()) if not good]
 
 
+def check_method(method: Any) -> None:
+    """Refuse anything but a method, and settings that no training can have."""
+    if not isinstance(method, Method):
+        what = f"the class {method.__name__}" if isinstance(method, type) else f"of type {type(method).__name__}"
+        raise InvalidSettings(f"the first argument must be a method, such as BC() or DBC(); it is {what}.")
+    check_types(method)
+    check_sizes(method)
+
+
+def check_demonstrations(name: str, demos: Any) -> None:
+    """Refuse anything but demonstrations."""
+    if not isinstance(demos, Demonstrations | Streamed):
+        raise InvalidData(
+            f"{name} must be Demonstrations, which Demonstrations.load(path) and Demonstrations.from_arrays(obs, act, "
+            f"episode_ends=[…]) return; it is of type {type(demos).__name__}."
+        )
+
+
 def check_options(method: Method[Any], options: FitOptions, demos: AnyDemonstrations) -> None:
     """Refuse settings and options that cannot be trained with on these demonstrations."""
-    check_sizes(method)
+    check_method(method)
+    check_demonstrations("demos", demos)
+    if options.held_out is not None:
+        check_demonstrations("held_out", options.held_out)
+    if options.precision not in get_args(Precision):
+        raise InvalidSettings(f"precision must be {' or '.join(get_args(Precision))}; it is {options.precision!r}.")
     check_windows(method.chunks, demos)
     if isinstance(demos, Streamed):
         choose_sizes(demos, method.chunks, options.dtype)
@@ -263,7 +288,7 @@ def choose_device(name: str) -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         device = None
     if device is None or device.type not in ("cpu", "cuda", "mps"):
         raise InvalidSettings(f"unknown device {name!r}; use auto, cpu, cuda, cuda:N or mps.")

@@ -4,9 +4,10 @@ import copy
 import dataclasses
 import itertools
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
+from numbers import Integral
 from typing import Any, TypeVar, cast, final
 
 import torch
@@ -35,11 +36,15 @@ class Stack:
     vary: Mapping[str, tuple[float, ...]]
 
     @classmethod
-    def of(cls, model: Model[Any], seeds: Sequence[int], vary: Mapping[str, Sequence[float]] | None) -> "Stack":
+    def of(cls, model: Model[Any], seeds: int | Sequence[int], vary: Mapping[str, Sequence[float]] | None) -> "Stack":
         """Check seeds and values against the model's fields, and return them as a stack."""
+        seeds = list_seeds(seeds)
         allowed = stackable_fields(model)
         checked: dict[str, tuple[float, ...]] = {}
-        for name, values in (vary or {}).items():
+        given: Any = {} if vary is None else vary
+        if not isinstance(given, Mapping):
+            raise InvalidSettings(f'vary must be a dict such as {{"coefficient": [0, 10, 30]}}; it is {vary!r}.')
+        for name, values in cast(Mapping[str, Any], given).items():
             if name not in allowed:
                 raise InvalidSettings(
                     f"members of {type(model).__name__} cannot vary in {name!r}; "
@@ -53,10 +58,7 @@ class Stack:
                 raise InvalidSettings(f"{name} must vary over a list of numbers, at least one; it is {values!r}.")
             for value in checked[name]:
                 replace_fields(model, {name: value})  # raises an error for a value that the field cannot have
-        if (members := len(seeds) * math.prod(map(len, checked.values()))) > MAX_MEMBERS:
-            raise InvalidSettings(f"one training can have at most {MAX_MEMBERS} members; these would be {members}.")
-        if not len(seeds) or len(set(seeds)) != len(seeds):
-            raise InvalidSettings(f"seeds must be different, and at least one; they are {list(seeds)}.")
+        check_number(len(seeds) * math.prod(map(len, checked.values())))
         return cls(tuple(seeds), checked)
 
     @property
@@ -79,7 +81,29 @@ class Stack:
 
     def slice_fields(self, expanded: M, members: slice) -> M:
         """Return an expanded model with the numbers of some members."""
-        return replace_fields(expanded, {name: attrgetter(name)(expanded)[members] for name in self.vary})
+        return replace_fields(expanded, {name: operator.attrgetter(name)(expanded)[members] for name in self.vary})
+
+
+def list_seeds(seeds: Any) -> list[int]:
+    """Return the seeds of the members; a number N means the seeds 0 to N − 1."""
+    try:
+        number = operator.index(seeds) if isinstance(seeds, Integral) else len(seeds)
+        check_number(number)
+        found = [operator.index(seed) for seed in (range(number) if isinstance(seeds, Integral) else seeds)]
+    except TypeError:
+        found = []
+    if not found or len(set(found)) != len(found) or min(found) < 0:
+        raise InvalidSettings(
+            "seeds must be different whole numbers of at least 0, such as [0, 1, 2], or how many, at least 1; they are "
+            f"{str(seeds)[:80]}."
+        )
+    return found
+
+
+def check_number(members: int) -> None:
+    """Refuse more members than can be trained."""
+    if members > MAX_MEMBERS:
+        raise InvalidSettings(f"one training can have at most {MAX_MEMBERS} members; these would be {members}.")
 
 
 def stackable_fields(settings: Any) -> list[str]:

@@ -9,19 +9,21 @@ FOLDER/search/         the runs of the search, removed at the end
 FOLDER                 the run of the chosen settings
 """
 
+import math
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
-from diffclone.data import Demonstrations
+from diffclone.data import Demonstrations, Streamed
 from diffclone.errors import InvalidSettings
-from diffclone.fit import FitOptions, choose_device, fit_with_options
+from diffclone.fit import FitOptions, choose_device, fit_with_options, open_demonstrations
 from diffclone.model import Method
 from diffclone.settings import describe_method
 from diffclone.training import Precision, Progress, Stack
@@ -67,8 +69,8 @@ class SearchOptions:
     """Seconds that it may take, the final training included."""
     begun: float | None = None
     """When the budget began, by the monotonic clock; by default when the search begins."""
-    seeds: Sequence[int] = (0,)
-    """Seeds of the final policy."""
+    seeds: int | Sequence[int] = (0,)
+    """Seeds of the final policy, or their number: N means 0 to N − 1."""
     device: str = "auto"
     precision: Precision = "float32"
     cache: str | Path | None = None
@@ -86,10 +88,10 @@ class SearchOptions:
 
 
 def search(
-    demos: Demonstrations,
+    demos: Demonstrations | str | Path,
     *,
     budget: float = BUDGET,
-    seeds: Sequence[int] = (0,),
+    seeds: int | Sequence[int] = (0,),
     device: str = "auto",
     folder: str | Path | None = None,
     progress: OnStage | bool | None = None,
@@ -97,9 +99,9 @@ def search(
     """Choose method, settings and training length without an environment, and train the choice on all demonstrations.
 
     Args:
-        demos: the demonstrations to learn from.
+        demos: the demonstrations to learn from, or the file or folder to read them from.
         budget: about how many seconds the search and the final training may take together; 240 by default.
-        seeds: seeds of the final policy.
+        seeds: seeds of the final policy, or their number: 3 means the seeds 0, 1, 2.
         device: "cpu", "cuda", "cuda:1", "mps", or "auto" for a CUDA GPU if there is one.
         folder: the folder of the run, as `diffclone train` makes it; an interrupted search resumes there. By default
             nothing is kept.
@@ -111,14 +113,17 @@ def search(
         The policy, and everything that was tried with its scores on held-out episodes.
     """
     options = SearchOptions(budget=budget, seeds=seeds, device=device)
+    known = open_demonstrations(demos, None)
+    if isinstance(known, Streamed):
+        raise InvalidSettings("a search needs the demonstrations in memory; these are read in blocks. Use fit.")
     shown = False if callable(progress) else progress
     with tempfile.TemporaryDirectory() as temporary, choose_bars(progress=shown) as bars:
         folder = Path(temporary) / "run" if folder is None else Path(folder)
         if bars is not None:
-            return search_in_folder(folder, demos, options, bars.training, plan=bars.plan)
+            return search_in_folder(folder, known, options, bars.training, plan=bars.plan)
         if callable(progress):
-            return search_in_folder(folder, demos, options, progress)
-        return search_in_folder(folder, demos, options)
+            return search_in_folder(folder, known, options, progress)
+        return search_in_folder(folder, known, options)
 
 
 def search_in_folder(
@@ -133,8 +138,8 @@ def search_in_folder(
 
     `plan` is called with the seconds that all stages will take, by the labels of the progress display.
     """
-    if not options.budget > 0:
-        raise InvalidSettings(f"the budget must be above 0 seconds; it is {options.budget:g}.")
+    if not isinstance(options.budget, Real) or not 0 < options.budget < math.inf:
+        raise InvalidSettings(f"the budget must be above 0 seconds, such as 240.0; it is {options.budget!r}.")
     # A device or a number of seeds that cannot be used must not create a folder.
     choose_device(options.device)
     Stack.of(bc_method(demos, FALLBACK_UPDATES), options.seeds, None)

@@ -240,7 +240,7 @@ def chosen_method(
     return replace(method, training=replace(method.training, **training), **own)
 
 
-def measure_rates(train: Demonstrations, device: str, precision: Precision, final_seeds: Sequence[int]) -> Rates:
+def measure_rates(train: Demonstrations, device: str, precision: Precision, final_seeds: int | Sequence[int]) -> Rates:
     """Return the rates of this machine, from a few updates of each model."""
     some, four = first_steps(train), FitOptions(seeds=range(4), device=device, precision=precision)
     alone = replace(four, seeds=final_seeds)

@@ -11,6 +11,7 @@ from diffclone.data import Demonstrations
 from diffclone.errors import InvalidFile
 from diffclone.files import is_temporary, read_json, write_json
 from diffclone.training.lock import LOCK, lock_folder
+from diffclone.training.members import list_seeds
 from diffclone.training.search_plan import Grid, Rates
 from diffclone.training.session import describe_data
 
@@ -20,10 +21,10 @@ CHECKSUM = "sha256"
 
 @contextmanager
 def open_search(
-    folder: Path, demos: Demonstrations, budget: float, seeds: Sequence[int]
+    folder: Path, demos: Demonstrations, budget: float, seeds: int | Sequence[int]
 ) -> Generator[dict[str, Any], None, None]:
     """Lock a folder and yield the state of its search; refuse a folder with another search or a run without one."""
-    identity = {"data": describe_data(demos)["fingerprint"], "budget": budget, "seeds": list(seeds)}
+    identity = {"data": describe_data(demos)["fingerprint"], "budget": budget, "seeds": list_seeds(seeds)}
     check_folder(folder, identity)
     with lock_folder(folder):
         check_folder(folder, identity)  # another process may have used the folder before it was locked
