@@ -576,6 +576,24 @@ def test_collect_leaves_no_partial_file_on_a_full_disk(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_that_cannot_be_written_is_named_with_the_way_out(
+    diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collect = ("collect", "maze", "--episodes", "1", "--out")
+    (tmp_path / "thesis.txt").write_text("precious")
+    error = last_line(diffclone(*collect, tmp_path / "thesis.txt" / "one.npz"))
+    assert re.search(r"thesis\.txt: File exists\. A file is where a folder is needed; choose another path\.$", error)
+
+    def refuse(descriptor: int) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("diffclone.files.os.fsync", refuse)
+    error = last_line(diffclone(*collect, tmp_path / "one.npz"))
+    expected = f"{tmp_path / 'one.npz'}: Permission denied. Change its permissions, or choose another path."
+    assert error == f"diffclone: {expected}"
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
 def test_training_resumes_after_ctrl_c(tmp_path: Path) -> None:
     settings = ("--method", "bc", "--seeds", "2", "--training.updates", "4800", "--network.width", "16")
 
@@ -714,7 +732,7 @@ def test_an_unknown_sampler_is_one_line(sampling: Path) -> None:
     # In another process, without the type checks of the tests.
     command = [sys.executable, "-m", "diffclone", "evaluate", str(sampling), "--acting", "sampler=ddmi"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    known = "sampler must be 'ancestral' or 'ddim' or 'dpm-solver++'; it is 'ddmi'"
+    known = "sampler must be 'ancestral' or 'ddim' or 'dpm-solver..'; it is 'ddmi'"
     assert_error(CommandResult(done.returncode, done.stdout, done.stderr), known)
 
 

@@ -1,3 +1,4 @@
+import errno
 import gzip
 import json
 import os
@@ -14,6 +15,7 @@ from diffclone.files import (
     read_lines,
     read_tensors,
     refuse_existing,
+    replace_path,
     write_atomically,
     write_json,
     write_tensors,
@@ -32,6 +34,18 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
         write_json(path, "new")
     assert read_json(path) == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("inner", ["", "/config.json"], ids=["file", "file in a folder"])
+def test_an_error_of_the_system_names_the_file_and_not_the_temporary_one(tmp_path: Path, inner: str) -> None:
+    def write(name: str | None) -> None:
+        with replace_path(tmp_path / "out.npz") as temporary:
+            raise PermissionError(errno.EACCES, "Permission denied", name and name.format(temporary))
+
+    for name, expected in (("{}" + inner, tmp_path / f"out.npz{inner}"), (None, tmp_path / "out.npz"), ("b", "b")):
+        with pytest.raises(PermissionError) as caught:
+            write(name)
+        assert caught.value.filename == str(expected)
 
 
 def test_writing_replaces_the_whole_file_and_makes_folders(tmp_path: Path) -> None:

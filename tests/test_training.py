@@ -188,6 +188,13 @@ def test_a_guide_is_trained_once(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 3
 
 
+def test_a_cache_that_cannot_be_written_does_not_end_a_training(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.warns(DiffcloneWarning, match=r"file.*Set DIFFCLONE_CACHE to another folder, or use --no-cache\."):
+        found = weights(BRIEFLY, cache=tmp_path / "file" / "guides")
+    assert torch.equal(found, weights(BRIEFLY))
+
+
 def test_a_cached_guide_changes_no_bit(tmp_path: Path) -> None:
     fresh = weights(BRIEFLY, cache=tmp_path)
     assert torch.equal(weights(BRIEFLY, cache=tmp_path), fresh)

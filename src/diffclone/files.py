@@ -40,14 +40,17 @@ def refuse_existing(path: Path, way_out: str = "Choose another name or remove it
 def replace_path(path: Path) -> Generator[Path, None, None]:
     """Yield a temporary path beside `path`, which is renamed to `path` if the block succeeds and removed if it fails.
 
-    The block may write a file or a folder. A reader sees the old content of `path` or the new one, nothing between.
+    The block may write a file or a folder. A reader sees the old content of `path` or the new one, nothing between. An
+    error of the operating system names `path`, not the temporary one.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield temporary
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and (name := str(error.filename or temporary)).startswith(str(temporary)):
+            error.filename = f"{path}{name.removeprefix(str(temporary))}"
         if temporary.is_dir():
             shutil.rmtree(temporary, ignore_errors=True)
         else:

@@ -20,6 +20,13 @@ from diffclone.errors import DiffcloneError, DiffcloneWarning, UnknownName
 from diffclone.registry import Registry
 
 EXIT_ERROR, EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 2, 130, 1
+WAYS_OUT = {
+    errno.ENOSPC: " Free some space, then run the same command again.",
+    **dict.fromkeys((errno.EACCES, errno.EPERM), " Change its permissions, or choose another path."),
+    errno.EROFS: " Choose another path.",
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), " A file is where a folder is needed; choose another path."),
+}
+"""What to do about errors of the operating system."""
 
 COMMANDS: Registry[str] = Registry(
     "command",
@@ -97,8 +104,8 @@ def report_errors(work: Callable[[], None]) -> None:
         sys.exit(EXIT_BROKEN_PIPE)
     except OSError as error:
         discard_output()
-        hint = " Free some space, then run the same command again." if error.errno == errno.ENOSPC else ""
-        fail(f"{error.filename or 'writing'}: {os.strerror(error.errno or 0)}.{hint}")
+        reason = os.strerror(error.errno) if error.errno else str(error).removesuffix(".")
+        fail(f"{error.filename or 'writing'}: {reason}.{WAYS_OUT.get(error.errno or 0, '')}")
 
 
 def fail(message: str, code: int = EXIT_ERROR) -> NoReturn:

@@ -58,7 +58,7 @@ class Checkpoint:
         wanted = [update for update in updates.wanted if update <= int(state["done"])]
         try:
             snapshots = {update: read_tensors(self.snapshot_path(update))[0]["weights"] for update in wanted}
-        except (InvalidFile, KeyError) as error:
+        except (InvalidFile, KeyError, OSError) as error:
             warnings.warn(f"{error} Training starts from the beginning.", DiffcloneWarning, stacklevel=2)
             return
         updates.restore(state)
@@ -148,13 +148,21 @@ class GuideCache:
         path = self.path(identity, seed)
         try:
             return read_tensors(path)[0]["weights"] if path.exists() else None
-        except (InvalidFile, KeyError) as error:
+        except (InvalidFile, KeyError, OSError) as error:
             warnings.warn(f"{error} The guide is trained again.", DiffcloneWarning, stacklevel=2)
             return None
 
     def save(self, identity: Mapping[str, Any], seed: int, weights: Tensor) -> None:
-        """Write one row of weights."""
-        write_tensors(self.path(identity, seed), {"weights": weights}, [identity, seed])
+        """Write one row of weights. A cache that cannot be written does not end the training."""
+        try:
+            write_tensors(self.path(identity, seed), {"weights": weights}, [identity, seed])
+        except OSError as error:
+            warnings.warn(
+                f"the trained guide is not kept for other runs ({error.filename}: {error.strerror}). Set DIFFCLONE_CACHE "
+                "to another folder, or use --no-cache.",
+                DiffcloneWarning,
+                stacklevel=2,
+            )
 
 
 def part_identity(part: Model[Any], net: nn.Module, data_identity: Mapping[str, Any]) -> dict[str, Any] | None:
