@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import jaxtyping
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from conftest import Command
+from conftest import Command, assert_error
 from diffclone import BC, Demonstrations, DiffusionPolicy, Network, Policy, Training, evaluate, fit
 from diffclone.errors import InvalidSettings
 from diffclone.tasks import TASKS, gymnasium_batch
@@ -166,8 +167,12 @@ def test_success_that_is_not_reported_is_not_counted(policy: Policy) -> None:
 
 
 def test_environments_are_closed_if_a_step_fails(policy: Policy) -> None:
-    with pytest.raises(RuntimeError, match="broken"):
+    message = (
+        r"step of the environment Corridor failed: RuntimeError: broken \(line .*It was made with {'fail_at': 3}\.$"
+    )
+    with pytest.raises(InvalidSettings, match=message) as raised:
         evaluate(policy, Corridor, episodes=4, fail_at=3)
+    assert isinstance(raised.value.__cause__, RuntimeError)  # with the environment's own traceback
     assert len(Corridor.opened) == 9
 
 
@@ -185,7 +190,7 @@ def test_environments_are_closed_if_another_cannot_be_made(policy: Policy) -> No
             raise OSError("no more")
         return Corridor()
 
-    with pytest.raises(OSError, match="no more"):
+    with pytest.raises(InvalidSettings, match=r"cannot be made \(no more\)"):
         evaluate(policy, make, episodes=4)
 
 
@@ -270,6 +275,39 @@ def test_an_environment_without_a_limit_is_stopped(policy: Policy, monkeypatch: 
 def test_an_environment_that_does_not_fit_is_one_line(env: str, sizes: tuple[int, int], message: str) -> None:
     with pytest.raises(InvalidSettings, match=message):
         evaluate(fit(TINY, blank(*sizes), device="cpu"), env, episodes=1)
+
+
+def test_a_wrong_option_that_shows_at_a_step_is_one_line(diffclone: Command, tmp_path: Path) -> None:
+    fit(TINY, blank(3, 1), device="cpu").save(tmp_path / "policy")
+    arguments = ("evaluate", tmp_path / "policy", "--env", "Pendulum-v1", "--episodes", "1", "--options", "g=abc")
+    message = r"step of the environment Pendulum-v1 failed: TypeError: .*It was made with {'g': 'abc'}\."
+    assert_error(diffclone(*arguments), message)
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (None, "evaluate needs a task or its name, .*or a function .*; it was given an object of type NoneType"),
+        (3, "evaluate needs a task or its name, .* type int"),
+        (lambda: 3, "<lambda> made an object of type int, not an environment"),
+        (lambda: 1 / 0, r"the environment <lambda> cannot be made \(division by zero\)"),
+        (gym.make, r"the environment make cannot be made \(.*missing 1 required positional argument: 'id'\)"),
+    ],
+)
+def test_anything_but_an_environment_is_one_line(
+    policy: Policy, task: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users have no type checks
+    with pytest.raises(InvalidSettings, match=message):
+        evaluate(policy, task, episodes=1)
+
+
+def test_an_environment_in_place_of_its_id_is_one_line(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    env: Any = gym.make("Pendulum-v1")
+    with pytest.raises(InvalidSettings, match=r"such as lambda: gymnasium.make\(…\); .* an object of type TimeLimit"):
+        evaluate(policy, env, episodes=1)
+    env.close()
 
 
 def test_a_task_over_a_gymnasium_environment_passes_the_contract_checks() -> None:

@@ -3,6 +3,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, final
 
+import jaxtyping
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -169,6 +170,23 @@ def test_the_error_for_a_policy_of_other_sizes_names_both() -> None:
 def test_fewer_than_one_episode_is_refused(policy: Policy, episodes: int) -> None:
     with pytest.raises(InvalidSettings, match=f"at least one episode must be run; {episodes} were requested"):
         evaluate(policy, "maze", episodes=episodes)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"policy": "maze"}, "the first argument of evaluate must be a Policy; it is of type str"),
+        ({"episodes": 2.5}, "at least one episode must be run; 2.5 were requested"),
+        ({"protocol": "papr"}, "protocol must be fixed or paper; it is 'papr'"),
+        ({"starts": "test"}, "starts must be evaluation or validation; it is 'test'"),
+    ],
+)
+def test_arguments_of_a_wrong_kind_are_one_line(
+    policy: Policy, options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users have no type checks
+    with pytest.raises(InvalidSettings, match=message):
+        evaluate(**dict[str, Any](policy=policy, task="maze") | options)
 
 
 def test_the_error_for_an_unknown_task_names_the_nearest(policy: Policy) -> None:

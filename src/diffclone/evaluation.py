@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
-from typing import Any
+from numbers import Integral
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +59,7 @@ def evaluate(
     Returns:
         The outcome of every episode of every member.
     """
+    check_arguments(policy, task, episodes, protocol, starts)
     begun, members = time.monotonic(), len(policy)
     known = find_task(task, options, policy.data.get("meta"))
     options = known.check_options(options)
@@ -66,8 +68,6 @@ def evaluate(
             f"the policy maps {policy.dims.obs} numbers to {policy.dims.act}; {known.name} gives {known.obs_size} "
             f"and takes {known.act_size}."
         )
-    if episodes < 1:
-        raise InvalidSettings(f"at least one episode must be run; {episodes} were requested.")
     # Row r of the batch runs episode[r] of member[r]. Each member has `columns` rows, which take its next episodes.
     fixed = protocol == "fixed"
     columns = min(episodes, known.environments_per_member or episodes) if fixed else PAPER_ENVIRONMENTS
@@ -119,6 +119,24 @@ def evaluate(
     seconds, known_success = time.monotonic() - begun, env.reports_success
     tables = (outcome["success"], outcome["length"], outcome["returns"])
     return Scores(*tables, known.name, protocol, starts, options, seconds, known_success)
+
+
+def check_arguments(policy: Any, task: Any, episodes: Any, protocol: Any, starts: Any) -> None:
+    """Refuse arguments that `evaluate` cannot use."""
+    if not isinstance(policy, Policy):
+        raise InvalidSettings(
+            f"the first argument of evaluate must be a Policy; it is of type {type(policy).__name__}."
+        )
+    if not isinstance(task, str | Task) and not callable(task):
+        raise InvalidSettings(
+            "evaluate needs a task or its name, a Gymnasium id, or a function that makes a new environment at each "
+            f"call, such as lambda: gymnasium.make(…); it was given an object of type {type(task).__name__}."
+        )
+    if not isinstance(episodes, Integral) or episodes < 1:
+        raise InvalidSettings(f"at least one episode must be run; {episodes} were requested.")
+    for name, value, choices in (("protocol", protocol, get_args(Protocol)), ("starts", starts, get_args(Starts))):
+        if value not in choices:
+            raise InvalidSettings(f"{name} must be {' or '.join(choices)}; it is {value!r}.")
 
 
 @contextmanager

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.spaces import Box
 
-from diffclone.errors import CannotRender, InvalidSettings
+from diffclone.errors import CannotRender, DiffcloneError, InvalidSettings
 from diffclone.tasks.batch import BatchEnv, Doubles, Image, Outcome, Rows
 from diffclone.tasks.observations import Flattener, keys_in
+from diffclone.tasks.playing import describe_error
 from diffclone.tasks.recording import SUCCESS_KEYS
 from diffclone.tasks.task import Task
 
@@ -27,14 +28,15 @@ Source = str | Callable[..., Any]
 
 def make_env(source: Source, options: dict[str, Any]) -> Any:
     """Make one environment, and refuse one whose actions are not a Box."""
-    if isinstance(source, str):
-        try:
-            env: Any = gym.make(source, **options)
-        except (gym.error.Error, ImportError, TypeError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise InvalidSettings(f"the environment {source} cannot be made ({reason}).") from None
-    else:
-        env = source(**options)
+    try:
+        env: Any = gym.make(source, **options) if isinstance(source, str) else source(**options)
+    except DiffcloneError:
+        raise
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InvalidSettings(f"the environment {source_name(source)} cannot be made ({reason}).") from error
+    if not hasattr(env, "action_space"):
+        raise InvalidSettings(f"{source_name(source)} made an object of type {type(env).__name__}, not an environment.")
     if not isinstance(env.action_space, Box):
         env.close()
         raise InvalidSettings(f"{source_name(source)} takes actions in {env.action_space}; a policy needs a Box.")
@@ -73,6 +75,8 @@ class GymnasiumBatch(BatchEnv):
                 before height and width.
             options: passed to `gymnasium.make` or to the function.
         """
+        self.name, self.options = source_name(source), options
+        """What the environments are made from."""
         self.count = count
         """Number of environments."""
         self.envs: list[Any] = []
@@ -101,7 +105,7 @@ class GymnasiumBatch(BatchEnv):
     def reset_from_seeds(self, rows: Rows, seeds: Sequence[int]) -> None:
         """Call `reset(seed=…)` of each row's environment."""
         for row, seed in zip(rows.tolist(), seeds, strict=True):
-            self._keep(row, self.envs[row].reset(seed=seed)[0])
+            self._keep(row, self._call(row, "reset", seed=seed)[0])
         self.steps[rows] = 0
 
     def step(self, rows: Rows, act: npt.NDArray[Any]) -> Outcome:
@@ -111,7 +115,7 @@ class GymnasiumBatch(BatchEnv):
         for k, row in enumerate(rows.tolist()):
             env = self.envs[row]
             action = act[k].astype(env.action_space.dtype).reshape(env.action_space.shape)
-            obs, reward[k], terminated, truncated, info = env.step(action)
+            obs, reward[k], terminated, truncated, info = self._call(row, "step", action)
             self._keep(row, obs)
             ended[k] = terminated or truncated or self.steps[row] >= MAX_STEPS
             key = next((name for name in SUCCESS_KEYS if name in info), None)
@@ -142,6 +146,17 @@ class GymnasiumBatch(BatchEnv):
         with ExitStack() as stack:
             while self.envs:
                 stack.callback(self.envs.pop().close)
+
+    def _call(self, row: int, method: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method of an environment. Its errors are one line: a wrong option may show only here."""
+        try:
+            return getattr(self.envs[row], method)(*arguments, **options)
+        except DiffcloneError:
+            raise
+        except Exception as error:
+            made = f" It was made with {self.options}." if self.options else ""
+            reason = describe_error(error)
+            raise InvalidSettings(f"{method} of the environment {self.name} failed: {reason}.{made}") from error
 
     def _add(self, source: Source, env: Any) -> None:
         if any(env is other for other in self.envs):
