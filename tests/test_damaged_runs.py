@@ -216,6 +216,7 @@ def test_infinity_is_clipped_like_any_far_observation(demos: Demonstrations) -> 
         (("--seeds", "1000000000"), "at most 100000 members; these would be 1000000000"),
         (("--method", "bc", "--network.width", "10000000"), "network.width is 10000000; it can be at most 65536"),
         (("--method", "bc", "--network.depth", "1000000"), "network.depth is 1000000; it can be at most 1000"),
+        (("--method", "bc", "--training.batch", "10000000"), "training.batch is 10000000; it can be at most 1048576"),
     ],
 )
 def test_sizes_that_no_machine_has_are_refused_before_a_folder_is_made(

@@ -43,6 +43,7 @@ LARGEST = {
     "horizon": 1000,
     "history": 1000,
     "modes": 10_000,
+    "batch": 2**20,
 }
 """The largest values of fields that give sizes. Anything larger is an error, and could fill the memory of a machine."""
 
@@ -119,7 +120,10 @@ def check_sizes(settings: Any, path: str = "") -> None:
         if dataclasses.is_dataclass(value):
             check_sizes(value, place)
         elif isinstance(value, int) and value > LARGEST.get(field.name, value):
-            raise InvalidSettings(f"{place} is {value}; it can be at most {LARGEST[field.name]}.")
+            raise InvalidSettings(
+                f"{place} is {value}; it can be at most {LARGEST[field.name]}, "
+                "since larger values can fill the memory of a machine."
+            )
 
 
 def differences(a: Any, b: Any, path: str = "") -> list[str]:

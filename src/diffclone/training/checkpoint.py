@@ -158,8 +158,8 @@ class GuideCache:
             write_tensors(self.path(identity, seed), {"weights": weights}, [identity, seed])
         except OSError as error:
             warnings.warn(
-                f"the trained guide is not kept for other runs ({error.filename}: {error.strerror}). Set DIFFCLONE_CACHE "
-                "to another folder, or use --no-cache.",
+                f"the trained guide is not kept for other runs ({error.filename}: {error.strerror}). Set "
+                "DIFFCLONE_CACHE to another folder, or use --no-cache.",
                 DiffcloneWarning,
                 stacklevel=2,
             )
