@@ -195,7 +195,8 @@ def test_a_server_says_which_member_is_calibrated(run: Run, held_out: str) -> No
         ({"data": "maze"}, InvalidData, "25 of 100 episodes are in the training data .*--skip-trained"),
         ({"data": "maze", "options": ("a=1",)}, InvalidSettings, "--options need --env ID"),
         ({"data": "maze", "min_return": 1.0}, InvalidSettings, "--min-return needs --env ID"),
-        ({"data": "spiral", "score": "near"}, UnknownName, "unknown score 'near'"),
+        ({"data": "spiral", "score": "near"}, UnknownName, "unknown score 'near'; did you mean 'nearest'"),
+        ({"score": "near"}, UnknownName, "unknown score 'near'"),
         ({"data": "maze", "window": 0, "skip_trained": True}, InvalidSettings, "window must be from 1"),
         ({"data": "maze", "training": "spiral", "skip_trained": True}, InvalidData, "spiral has no episode that"),
         (
@@ -206,7 +207,7 @@ def test_a_server_says_which_member_is_calibrated(run: Run, held_out: str) -> No
         ({"data": "maze", "alpha": 0.005, "skip_trained": True}, InvalidData, "needs at least 199 .* there are 75"),
         ({"data": "maze", "alpha": 2.0, "skip_trained": True}, InvalidSettings, "alpha must be a probability"),
         ({"data": "spiral", "alpha": 0.2, "member": 7}, UnknownMember, "member 7 does not exist"),
-        ({"data": "fetch-pick"}, InvalidData, r"expects \(6,\) and \(2,\)"),
+        ({"data": "fetch-pick"}, InvalidData, r"fetch-pick has .* 16 .* of 4; the policy was trained on 6 and 2\."),
         ({"env": "mazes"}, UnknownName, "did you mean 'maze'"),
         ({"env": "walker"}, InvalidSettings, "reports returns but no successes"),
         ({"env": "maze", "alpha": 0.0}, InvalidSettings, "alpha must be a probability"),

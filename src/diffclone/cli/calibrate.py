@@ -86,6 +86,7 @@ class Calibrate:
             raise InvalidSettings("options of reading need --data FILE; a run's own data is read as for its training.")
         if self.page is not None:
             check_page(self.page)
+        self.rule.settings(with_training=True)  # an unknown score is reported before the episodes are read
         run = self.find_run()
         path = run.folder / "policy" / CALIBRATION
         if not self.again:
@@ -188,6 +189,7 @@ class Calibrate:
                 "with a larger --held-out, calibrate on other episodes with --data FILE or on rollouts with "
                 "--env ID, or choose a larger --alpha."
             )
+        check_sizes(data, demos, run.policy())
         overlap, chosen = find_trained_episodes(run, demos), demos
         if self.data is None:
             chosen = select_held_out(run, demos)
@@ -219,3 +221,13 @@ class Calibrate:
                 on_episodes=keep,
                 **options,
             )
+
+
+def check_sizes(data: str, demos: Demonstrations, policy: Policy) -> None:
+    """Refuse demonstrations of another robot than the policy's."""
+    found, wanted = (demos.obs_size, demos.act.shape[1]), (policy.dims.obs, policy.dims.act)
+    if found != wanted:
+        raise InvalidData(
+            f"{data} has observations of {found[0]} numbers and actions of {found[1]}; the policy was "
+            f"trained on {wanted[0]} and {wanted[1]}. Choose demonstrations of the same robot."
+        )
