@@ -678,6 +678,40 @@ def test_the_demo_writes_a_self_contained_page(diffclone: Command, tmp_path: Pat
     assert summary["choice"]["updates"] in (16, 32)
 
 
+def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
+    """Let the demo find all packages but these."""
+
+    def find_spec(name: str) -> object:
+        return None if name in missing else name
+
+    monkeypatch.setattr("diffclone.cli.demo.find_spec", find_spec)
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        (("mujoco",), r"the demo needs the package mujoco\. Try: pip install .*\[demo\]'\."),
+        (("gymnasium_robotics", "matplotlib"), "needs the packages gymnasium-robotics, matplotlib"),
+    ],
+)
+def test_the_demo_needs_its_packages_before_it_trains(
+    diffclone: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...], message: str
+) -> None:
+    without(monkeypatch, *missing)
+    assert_error(diffclone("demo", "--quick", "--out", tmp_path / "demo"), message)
+    assert contents(tmp_path) == {}
+
+
+def test_the_demo_says_at_once_that_there_will_be_no_videos(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    demo = importlib.import_module("diffclone.cli.demo")
+    monkeypatch.setattr(demo, "print_message", said.append)
+    without(monkeypatch, "imageio")
+    demo.check_packages()
+    assert len(said) == 1
+    assert said[0].startswith("The page will have no videos, which need imageio. For them: pip install")
+
+
 # Acting settings, fractions of the demonstrations, automatic coefficients.
 
 

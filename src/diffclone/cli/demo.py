@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import final
 
 from diffclone.cli.console import bars, print_json, print_message, print_table
 from diffclone.cli.interrupt import between_updates
 from diffclone.cli.search import write_page
-from diffclone.errors import DiffcloneError, InvalidFile
+from diffclone.errors import DiffcloneError, InvalidFile, MissingPackage, install_command
 from diffclone.evaluation import Scores, evaluate
 from diffclone.experiments.task_settings import TASK_SETTINGS
 from diffclone.files import write_atomically
@@ -28,6 +29,8 @@ from diffclone.training.search_plan import DEFAULT_GRIDS, GRIDS, Grid
 from diffclone.training.selection import same_settings
 
 SETTING = "fetch-pick-27"
+NEEDED, FOR_VIDEOS = ("gymnasium_robotics", "jinja2", "matplotlib", "mujoco"), "imageio"
+"""Packages of the task and of the page, and the one that writes videos, which the page may lack."""
 GRID = replace(GRIDS[DEFAULT_GRIDS - 1], seeds=3, coefficient=(3.0,), guide_updates=6_000)
 """What `train` tries by default, with another seed, and DBC, which is shown and not chosen."""
 QUICK_GRID = Grid(2, (16, 32), coefficient=(3.0,), guide_updates=32, flow=(32,))
@@ -72,6 +75,7 @@ class Demo:
         """Search, evaluate every snapshot in the environment, write the page and print the table."""
         if self.out.exists() and any(self.out.iterdir()) and not (self.out / SEARCH_FILE).exists():
             raise InvalidFile(f"{self.out} is not empty and holds no demo. Nothing was changed; choose another --out.")
+        check_packages()
         setting = TASK_SETTINGS[SETTING]
         demos = setting.load_demonstrations()
         options = SearchOptions(
@@ -189,3 +193,13 @@ class Demo:
             text = f"{describe_method(run.name)} after {longest:,} updates, the first evaluation start"
             found.append(Video("FetchPick", text, MEDIA_TYPES["gif"], path.read_bytes()))
         return found
+
+
+def check_packages() -> None:
+    """Refuse to train if a package is missing that is needed afterwards, and say now if there will be no videos."""
+    missing = [name.replace("_", "-") for name in NEEDED if find_spec(name) is None]
+    if missing:
+        noun = "packages" if len(missing) > 1 else "package"
+        raise MissingPackage(f"the demo needs the {noun} {', '.join(missing)}. Try: {install_command('demo')}.")
+    if find_spec(FOR_VIDEOS) is None:
+        print_message(f"The page will have no videos, which need {FOR_VIDEOS}. For them: {install_command('demo')}.")
