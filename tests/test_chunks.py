@@ -317,6 +317,12 @@ def guided() -> Policy:
     return fit(replace(GUIDED, horizon=4, execute=2, history=3), moving_demonstrations(), seeds=(0, 1), device="cpu")
 
 
+@pytest.mark.parametrize("shape", [(3,), (2, 1), (2, 3, 2)])
+def test_windows_of_a_wrong_shape_are_one_line(guided: Policy, shape: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidData, match=r"windows have shape \(.*\); expected \(rows, 3, 1\)"):
+        guided[0].plan(np.zeros(shape))
+
+
 def test_a_plain_call_points_to_the_session(guided: Policy) -> None:
     with pytest.raises(InvalidSettings, match=r"policy\.session\(\)"):
         guided[0](np.zeros(1))

@@ -3,15 +3,16 @@ import sys
 import warnings
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import jaxtyping
 import numpy as np
 import pytest
 import torch
 
 from diffclone import BC, DBC, Demonstrations, DiffusionGuide, Network, Policy, Training, evaluate, fit
 from diffclone.deploy.calibration import calibrate
-from diffclone.errors import InvalidData, InvalidFile, InvalidSettings
+from diffclone.errors import InvalidData, InvalidFile, InvalidSettings, UnknownMember
 from diffclone.files import digest, read_tensors, write_tensors
 from diffclone.methods import IBC, METHODS, DiffusionPolicy, IBCLangevin
 from diffclone.model import Method
@@ -170,6 +171,66 @@ def test_choosing_members(policy: Policy) -> None:
     assert np.array_equal(policy(OBS), before)  # the chosen have weights of their own
 
 
+def test_a_slice_chooses_members(policy: Policy) -> None:
+    assert [member["seed"] for member in policy[1:].members] == [6, 7]
+    assert [member["seed"] for member in policy.choose([-1, 0]).members] == [7, 5]
+    assert np.allclose(policy[::-1](OBS), policy(OBS)[::-1], atol=1e-6)
+
+
+@pytest.mark.parametrize("members", ["a", None, 1.5, slice(3, 5)])
+def test_a_member_of_a_wrong_kind_is_one_line(policy: Policy, members: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users have no type checks
+    message = r"(member \S+ does not exist|no member was chosen); the policy has members 0 to 2"
+    with pytest.raises(UnknownMember, match=message):
+        policy[members]
+
+
+@pytest.mark.parametrize(("members", "message"), [([0, 3], "member 3 does not exist"), (0, r"a list such as \[0, 1\]")])
+def test_members_that_do_not_exist_are_not_chosen(
+    policy: Policy, members: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(UnknownMember, match=message):
+        policy.choose(members)
+
+
+@pytest.mark.parametrize(
+    ("obs", "message"),
+    [
+        ("a", "an array of numbers is needed.* of type str"),
+        (None, "an array of numbers is needed.* of type NoneType"),
+        ([None, None, None], "an array of numbers is needed.* the values are object"),
+        ([[1.0, 2.0], [3.0]], "an array is needed; rows of these values differ in length"),
+    ],
+)
+def test_observations_of_a_wrong_kind_are_one_line(
+    policy: Policy, obs: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    for act in (policy, policy[0].predict, policy[0].session(), policy[0].plan):
+        with pytest.raises(InvalidData, match=message):
+            act(obs)
+
+
+def test_a_choice_must_be_given_one_hot() -> None:
+    meta = {"observation_keys": [["pos", 1], ["mode", 2]]}
+    policy = fit(METHOD, Demonstrations.from_arrays(OBS, ACT, episode_ends=[200], meta=meta), device="cpu")
+    assert policy({"pos": 0.5, "mode": [0, 1]}).shape == (2,)
+    with pytest.raises(InvalidData, match=r"mode has the shape \(\); .* A choice among 2 is given one-hot: 1 at the"):
+        policy({"pos": 0.5, "mode": 1})
+    with pytest.raises(InvalidData, match=r"its last axes must have 2 numbers together\.$"):
+        policy({"pos": 0.5, "mode": np.zeros(3)})
+
+
+def test_tensors_may_be_part_of_a_graph_of_gradients(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    obs = torch.tensor(OBS[:2], requires_grad=True)
+    expected = policy[0](OBS[:2])
+    assert np.array_equal(policy[0](obs).numpy(), expected)
+    assert np.array_equal(policy[0].predict(cast(Any, 1 * obs))[0], expected)
+    assert np.array_equal(policy[0].plan(cast(Any, 1 * obs[:, None]))[:, 0], expected)
+
+
 def test_repr_shows_method_members_and_sizes(policy: Policy) -> None:
     assert repr(policy) == "Policy(BC, 3 members, obs 3, act 2)"
     assert repr(policy[0]) == "Policy(BC, 1 member, obs 3, act 2)"
@@ -213,10 +274,13 @@ def change_config(folder: Path, **changes: Any) -> None:
     (folder / "config.json").write_text(json.dumps(config | changes))
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_missing_file_is_named(saved: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("config.json", "a folder without config.json"), ("model.safetensors", r"no such file: .*model\.safetensors")],
+)
+def test_a_missing_file_is_named(saved: Path, name: str, message: str) -> None:
     (saved / name).unlink()
-    with pytest.raises(InvalidFile, match=f"no such file: .*{name}"):
+    with pytest.raises(InvalidFile, match=message):
         Policy.load(saved)
 
 
@@ -513,3 +577,19 @@ def test_loading_initialises_the_weights_of_one_member_only(
     assert len(loaded) == 3
     for ours, theirs in zip(loaded.net.parameters(), policy.net.parameters(), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_a_path_without_a_policy_is_one_line_that_says_what_is_meant(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "run").mkdir()
+    for file in (tmp_path / "mine.npz", tmp_path / "run" / "run.json"):
+        file.write_text("{}")
+    found = {
+        "mine.npz": "is a file",
+        "empty": "is a folder without config.json",
+        "nothing": "is not there",
+        "run": "is a run that has not finished training",
+    }
+    for name, what in found.items():
+        with pytest.raises(InvalidFile, match=rf"{what}. Give the folder of a finished run, or one that Policy.save"):
+            Policy.load(tmp_path / name)

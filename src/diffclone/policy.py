@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +23,7 @@ from diffclone.deploy.card import model_card
 from diffclone.deploy.hub import find_folder, upload
 from diffclone.deploy.memory import Chunks, Memory, Session
 from diffclone.deploy.monitor import CALIBRATION, Monitor, Score
-from diffclone.errors import InvalidData, InvalidSettings, UnknownMember
+from diffclone.errors import InvalidData, InvalidSettings
 from diffclone.files import create_path, digest, write_atomically, write_json, write_tensors
 from diffclone.model import Dims, Method
 from diffclone.rng import Rng
@@ -95,15 +96,14 @@ class Policy:
     def __len__(self) -> int:
         return len(self.members)
 
-    def __getitem__(self, member: int) -> "Policy":
-        """Return the policy of one member."""
-        if not -len(self) <= member < len(self):
-            raise UnknownMember(f"member {member} does not exist; the policy has members 0 to {len(self) - 1}.")
-        return self.choose([member % len(self)])
+    def __getitem__(self, member: int | slice) -> "Policy":
+        """Return the policy of one member, or of the members of a slice."""
+        return self.choose(range(len(self))[member] if isinstance(member, slice) else [member])
 
     def choose(self, members: Sequence[int]) -> "Policy":
         """Return a policy with some of the members."""
-        matrix = to_matrix(self.net)[list(members)]
+        members = policy_config.check_members(members, len(self))
+        matrix = to_matrix(self.net)[members]
         net = self.method.init(self.window_dims, Rng([0], dtype=matrix.dtype)["init"]).to(matrix.device)
         return dataclasses.replace(
             self,
@@ -216,7 +216,10 @@ class Policy:
         """Map raw windows (rows, history, size) to raw chunks of actions (rows, horizon, size)."""
         del rows
         self._check_single("plan")
-        x = torch.tensor(native(windows)).to(self.device, self.normaliser.obs_mean.dtype).flatten(1)
+        given, history, size = native(windows), self.chunks.history, self.dims.obs
+        if given.ndim < 2 or math.prod(given.shape[1:]) != history * size:
+            raise InvalidData(f"windows have shape {given.shape}; expected (rows, {history}, {size}).")
+        x = torch.tensor(given).to(self.device, self.normaliser.obs_mean.dtype).flatten(1)
         act = self.act(x[None], next(self.calls))[0]
         self._check_finite(x)
         return act.unflatten(-1, (self.chunks.horizon, -1)).cpu().numpy()
@@ -260,7 +263,7 @@ class Policy:
     @classmethod
     def load(cls, folder: str | Path, *, device: torch.device | str = "cpu", monitor: bool = True) -> "Policy":
         """Read a folder that `save` wrote, or the policy in the folder of a run; its monitor only if `monitor`."""
-        folder = policy_config.find_policy_folder(Path(folder))
+        folder = policy_config.find_policy_folder(folder)
         config = policy_config.PolicyConfig.read(folder / "config.json")
         net, normaliser, bounds = config.read_weights(folder)
         normaliser, chunks = normaliser.to(device, normaliser.obs_mean.dtype), config.method.chunks

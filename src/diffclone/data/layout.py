@@ -120,14 +120,14 @@ def flatten_observation(obs: Mapping[str, Any], meta: Mapping[str, Any]) -> npt.
     parts, leading = list[npt.NDArray[Any]](), list[list[tuple[int, ...]]]()
     for key, size in recorded:
         name = find_part(key, obs)
-        values = np.asarray(obs[name])
+        values = to_array(obs[name])
         picture = place < pixels
         if picture and values.dtype != np.uint8:
             raise InvalidData(f"{name} is {values.dtype}; images must be bytes, 0 … 255 (uint8).")
         if values.dtype.kind not in "fiub":
             raise InvalidData(f"{name} must contain numbers; it contains {values.dtype}.")
         parts.append(values)
-        leading.append(_find_leading(name, values.shape, size, picture=picture))
+        leading.append(_find_leading(name, values, size, picture=picture))
         place += size
     # A part may fit as one observation and as a batch of one. Images come first, and the others must agree with them.
     common = next((axes for axes in leading[0] if all(axes in others for others in leading)), None)
@@ -161,19 +161,35 @@ def to_rows(obs: Any, meta: Mapping[str, Any]) -> npt.NDArray[Any]:
     return rows
 
 
-def native(values: npt.ArrayLike) -> npt.NDArray[Any]:
-    """Return an array that torch accepts: contiguous, in the byte order of this machine."""
-    array = np.asarray(values)
+def native(values: Any) -> npt.NDArray[Any]:
+    """Return numbers as an array that torch accepts: contiguous, in the byte order of this machine."""
+    array = to_array(values)
+    if array.dtype.kind not in "fiub":
+        found = array.dtype if array.ndim else f"of type {type(values).__name__}"
+        raise InvalidData(f"an array of numbers is needed, or a dict of the policy's parts; the values are {found}.")
     return np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
 
 
-def _find_leading(name: str, shape: tuple[int, ...], size: int, *, picture: bool) -> list[tuple[int, ...]]:
+def to_array(values: Any) -> npt.NDArray[Any]:
+    """Return anything array-like as an array. A tensor may be on any device and part of a graph of gradients."""
+    try:
+        return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+    except ValueError:
+        raise InvalidData("an array is needed; rows of these values differ in length.") from None
+
+
+def _find_leading(name: str, values: npt.NDArray[Any], size: int, *, picture: bool) -> list[tuple[int, ...]]:
     """Return the possible axes of a batch: those before the last axes, which together have this size.
 
     One number may have an axis of its own, as in demonstrations, or none.
     """
+    shape = values.shape
     most = min(len(shape), 3) if picture else len(shape)
     axes = [n for n in (*range(1, most + 1), 0) if math.prod(shape[len(shape) - n :]) == size]
     if not axes:
-        raise InvalidData(f"{name} has the shape {shape}; its last axes must have {size} numbers together.")
+        discrete = values.dtype.kind in "iub" and not picture
+        raise InvalidData(
+            f"{name} has the shape {shape}; its last axes must have {size} numbers together."
+            + f" A choice among {size} is given one-hot: 1 at the choice, 0 elsewhere." * discrete
+        )
     return [shape[: len(shape) - n] for n in axes]

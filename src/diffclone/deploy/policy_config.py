@@ -1,7 +1,7 @@
 """The files of a saved policy: config.json and model.safetensors. Keys, types and tensors are checked when read."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, final
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from diffclone.data import Normaliser
-from diffclone.errors import DiffcloneError, InvalidData, InvalidFile, InvalidSettings
+from diffclone.errors import DiffcloneError, InvalidData, InvalidFile, InvalidSettings, UnknownMember
 from diffclone.files import digest, read_json, read_tensors
 from diffclone.methods import METHODS
 from diffclone.model import Dims, Method
@@ -153,9 +153,32 @@ def check_acting(method: Method[Any], settings: Mapping[str, Any]) -> dict[str, 
     return checked
 
 
-def find_policy_folder(path: Path) -> Path:
-    """Return the folder of a policy: `path/policy` if `path` is the folder of a run that has one, else `path`."""
-    return path / "policy" if (path / "policy" / "config.json").exists() else path
+def find_policy_folder(given: str | Path) -> Path:
+    """Return the folder of a policy: `given/policy` if `given` is the folder of a run that has one, else `given`."""
+    try:
+        path = Path(given)
+    except TypeError:
+        raise InvalidFile(f"a policy is read from a folder; it was given a {type(given).__name__}.") from None
+    for folder in (path / "policy", path):
+        if (folder / "config.json").exists():
+            return folder
+    if (path / "run.json").exists():
+        found = "a run that has not finished training"
+    else:
+        found = "a folder without config.json" if path.is_dir() else "a file" if path.exists() else "not there"
+    raise InvalidFile(f"{path} is {found}. Give the folder of a finished run, or one that Policy.save wrote.")
+
+
+def check_members(members: Any, count: int) -> list[int]:
+    """Return the indices of members; negative ones are counted from the end."""
+    if not isinstance(members, Iterable):
+        raise UnknownMember(f"members are chosen by a list such as [0, 1]; it is {members!r}.")
+    chosen = list[Any](members)
+    unknown = [member for member in chosen if member not in range(-count, count)]
+    if unknown or not chosen:
+        wrong = f"member {unknown[0]} does not exist" if unknown else "no member was chosen"
+        raise UnknownMember(f"{wrong}; the policy has members 0 to {count - 1}.")
+    return [int(member) % count for member in chosen]
 
 
 def make_tensors(
