@@ -23,6 +23,7 @@ from diffclone.rng import Rng
 from diffclone.training import Progress
 from diffclone.training.learner import Learner
 from diffclone.training.members import Stack, from_matrix, to_matrix
+from diffclone.training.runs import train_run
 from diffclone.training.step import Dataset, Updates
 
 X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
@@ -351,6 +352,9 @@ def test_a_number_of_seeds_means_the_first_ones(seeds: Any, tmp_path: Path, monk
     assert policy.members == [{"seed": 0}, {"seed": 1}]
     policy.save(tmp_path / "policy")  # as whole numbers of Python, which JSON has
     assert Policy.load(tmp_path / "policy").members == policy.members
+    options = FitOptions(seeds=seeds, device="cpu")
+    run = train_run(tmp_path / "run", policy.method, DEMOS, options)
+    assert run.identity()["seeds"] == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ from diffclone.training import Progress
 from diffclone.training.episodes import RunEpisodes
 from diffclone.training.guide import TrainedGuide, parts_from_tensors
 from diffclone.training.lock import LOCK, lock_folder
+from diffclone.training.members import list_seeds
 from diffclone.training.metrics import drop_metrics
 from diffclone.training.session import describe_data
 
@@ -155,7 +156,7 @@ def train_run(
     identity = {
         "task": task,
         "method": to_dict(method),
-        "seeds": list(options.seeds),
+        "seeds": list_seeds(options.seeds),
         "vary": {name: list(values) for name, values in (options.vary or {}).items()},
         "data": describe_data(demos),
         "quick": quick,
