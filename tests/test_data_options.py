@@ -1,10 +1,13 @@
 """Options of reading reach the format, travel with runs, and are refused where they have no meaning."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import jaxtyping
 import numpy as np
+import pandas
 import pytest
 
 from conftest import Command
@@ -55,6 +58,33 @@ def test_an_option_that_a_format_does_not_use_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        (lambda: Demonstrations.load(cast(Any, OBS)), "the name of a file or folder is needed; .* of type ndarray"),
+        (lambda: Demonstrations.load(cast(Any, None)), "the name of a file or folder is needed; .* of type NoneType"),
+        (lambda: Demonstrations.load("a.npz", obs_key="obs"), "no option obs_key of reading; there are obs_keys, act"),
+        (lambda: Demonstrations.from_dataframe({"obs": OBS}), "a data frame of pandas or polars is needed; .* dict"),
+        (lambda: Demonstrations.from_episodes(cast(Any, None)), "a list of episodes is needed, .* of type NoneType"),
+        (
+            lambda: Demonstrations.from_episodes([{"state": OBS, "ctrl": ACT}]),
+            "episode 0 lacks act; it has state, ctrl.*choose with obs_keys",
+        ),
+        (
+            lambda: Demonstrations.from_dataframe(pandas.DataFrame({"obs": [0.0], "action": [0.0]})),
+            "ends of episodes are unknown.*episode: episode_key=NAME",
+        ),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_in_the_words_of_python(
+    read: Callable[[], Demonstrations], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # users have no type checks
+    with pytest.raises(InvalidData, match=message) as raised:
+        read()
+    assert "--" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
     ("text", "low", "high"),
     [("-1,1", [-1, -1], [1, 1]), ("-1,-2:1,2.5", [-1, -2], [1, 2.5]), ("0,inf", [0, 0], [np.inf] * 2)],
 )
@@ -94,6 +124,8 @@ def test_a_run_remembers_how_its_data_was_read(diffclone: Command, tmp_path: Pat
     assert diffclone(*train).code == 0  # the same command finds its run
     config = json.loads((tmp_path / "run/policy/config.json").read_text())
     assert config["action_bounds"] == [[-9, -9], [9, 9]]
+    renamed = save(tmp_path / "renamed.npz")
+    assert diffclone(train[0], renamed, *train[2:]).code == 0  # the data is the same
     other = diffclone("train", path, "--out", tmp_path / "run", *flags)
     assert other.code == 2
     assert "holds another run" in other.err

@@ -129,7 +129,9 @@ def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
     if folder.exists() and not folder.is_dir():
         raise InvalidFile(f"{folder} is a file; a run needs a folder. Choose another --out.")
     if (folder / "run.json").exists():
-        if found := differences(Run(folder).identity(), identity):
+        found = differences(Run(folder).identity(), identity)
+        # A file may have another name by now: its fingerprint says whether the data is the same.
+        if any(not difference.startswith("data.meta.source: ") for difference in found):
             raise InvalidFile(
                 f"{folder} holds another run ({'; '.join(found[:3])}). Nothing was changed; choose another --out."
             )
