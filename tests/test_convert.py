@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as arrays
 from diffclone import Demonstrations
 from diffclone.cli.arguments import find_demonstrations
 from diffclone.cli.convert import Convert
+from diffclone.data.formats import describe
 from diffclone.errors import InvalidData, InvalidFile, UnknownName
 
 h5py: Any = pytest.importorskip("h5py")
@@ -112,6 +113,17 @@ def test_observation_keys_survive_a_format_without_keys(tmp_path: Path) -> None:
         assert file["data/demo_0"].attrs["num_samples"] == 4
         assert json.loads(file["data"].attrs["env_args"])["env_name"] == ""
     check(Demonstrations.load(tmp_path / "c.hdf5"), demos)
+
+
+def test_a_written_npz_does_not_name_the_format_that_it_was_converted_from(tmp_path: Path) -> None:
+    rows = ["episode,s0,a0", *(f"{k // 2},{0.5 * k},{0.1 * k}" for k in range(4))]
+    (tmp_path / "a.csv").write_text("\n".join(rows))
+    demos = Demonstrations.load(tmp_path / "a.csv")
+    assert describe(demos).startswith("CSV: 2 episodes, 4 steps; observations s0 (1) in 0 … 1.5")
+    demos.save(tmp_path / "b.npz")
+    again = Demonstrations.load(tmp_path / "b.npz")
+    assert (again.fingerprint, again.meta["source"]) == (demos.fingerprint, "a.csv")
+    assert describe(again).startswith("demonstrations: 2 episodes, 4 steps; observations obs (1)")
 
 
 def test_minari_reads_written_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

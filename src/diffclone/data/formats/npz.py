@@ -26,6 +26,7 @@ from diffclone.data.formats.format import Format
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import parse_meta
 from diffclone.data.formats.options import ReadOptions
+from diffclone.data.formats.pickles import pickle_error
 from diffclone.data.formats.rows import AnyRows, Array, Rows, read_all, watch_file
 from diffclone.data.formats.zips import has_entry, open_entry
 from diffclone.data.matrices import BLOCK
@@ -72,7 +73,9 @@ class NpzArrays(Mapping[str, Any]):
             self.budget.reserve(info.filename, shape, max(1, dtype.itemsize))
             begin = entry.tell()
             length = info.file_size - begin
-            if dtype.hasobject or length != int(np.prod(shape, dtype=object)) * dtype.itemsize:
+            if dtype.hasobject:
+                raise pickle_error(f"{self.path}: {info.filename} has Python objects, stored as a pickle")
+            if length != int(np.prod(shape, dtype=object)) * dtype.itemsize:
                 raise ValueError(f"{info.filename} declares {dtype}{list(shape)} and contains {length} bytes")
         if fortran or not shape or not length:  # rows are not consecutive, or there are none
             with zipfile.ZipFile(self.path) as file, open_entry(file, info) as entry:
@@ -168,11 +171,11 @@ def read_npz(path: Path, options: ReadOptions) -> Demonstrations:
 
 
 def write_npz(demos: Demonstrations, name: str) -> None:
-    """Write a new compressed file."""
+    """Write a new compressed file. `understood` is about the file that was read, and not about this one."""
     refuse_existing(Path(name))
     buffer = io.BytesIO()
-    meta = np.array(json.dumps(demos.meta))
-    np.savez_compressed(buffer, obs=demos.obs, act=demos.act, episode_ends=demos.episode_ends, meta=meta)
+    meta = json.dumps({key: value for key, value in demos.meta.items() if key != "understood"})
+    np.savez_compressed(buffer, obs=demos.obs, act=demos.act, episode_ends=demos.episode_ends, meta=np.array(meta))
     write_atomically(Path(name), buffer.getvalue())
 
 
