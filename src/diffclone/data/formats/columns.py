@@ -115,6 +115,8 @@ def demonstrations_from_columns(
             "column with the number of each row's episode: --episode-key NAME."
         )
     steps = len(columns[act[0]])
+    if not steps:
+        raise InvalidData(f"{source} has names of columns and no rows; one row per step is needed.")
     arrays = columns if options.episode_key is not None else {name: columns[name] for name in chosen}
     ends = find_ends(source, arrays, steps, options)
     return FileContents(

@@ -18,28 +18,63 @@ from diffclone.data.formats.columns import (
 from diffclone.data.formats.contents import import_optional
 from diffclone.data.formats.format import Format
 from diffclone.data.formats.memory import MemoryBudget
+from diffclone.data.formats.names import list_names
 from diffclone.data.formats.options import ReadOptions
 from diffclone.data.formats.rows import Rows, slice_rows
 from diffclone.errors import InvalidData
 
 PARQUET_MAGIC = b"PAR1"
 FRAME = "the data frame"
+DELIMITERS = (",", ";", "\t")
+"""Signs between the columns of a CSV file. The first one in its first line is used."""
+SAMPLE = 1 << 16
+"""Characters from which the decimal point of a CSV file is found."""
 
 
 def read_csv(path: Path, options: ReadOptions) -> Demonstrations:
     """Read a file whose first line has the names of the columns."""
     csv = import_optional("pyarrow.csv")
     budget = MemoryBudget.from_path(path)
-    table = csv.read_csv(path, read_options=csv.ReadOptions(use_threads=False))
+    delimiter, decimal = _find_signs(path)
+    table = csv.read_csv(
+        path,
+        read_options=csv.ReadOptions(use_threads=False),
+        parse_options=csv.ParseOptions(delimiter=delimiter),
+        convert_options=csv.ConvertOptions(decimal_point=decimal),
+    )
 
     def batches(name: str) -> Iterator[Any]:
         return iter(table[name].chunks)
 
     names = list(table.column_names)
+    if all(map(_is_number, names)) and not all(map(str.isdecimal, names)):
+        raise InvalidData(
+            f"{path} begins with a line of numbers ({list_names(names, 3)}); the first line must have the names of the "
+            "columns, such as episode, obs_0, obs_1, action_0. Add it."
+        )
     if len(set(names)) < len(names):
         raise InvalidData(f"{path} has two columns of the same name; its columns are {', '.join(names)}.")
     columns = ArrowColumns(path, names, table.num_rows, batches, budget)
     return demonstrations_from_columns(path, "CSV", columns, {"source": path.name}, options)
+
+
+def _find_signs(path: Path) -> tuple[str, str]:
+    """Return the sign between the columns and the decimal point of a CSV file.
+
+    Where a comma is the decimal point, spreadsheets separate columns by semicolons.
+    """
+    with path.open(encoding="utf-8", errors="replace") as file:
+        header, sample = file.readline(SAMPLE), file.read(SAMPLE)
+    delimiter = next((sign for sign in DELIMITERS if sign in header), ",")
+    return delimiter, "," if delimiter != "," and "," in sample and "." not in sample else "."
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def read_parquet(path: Path, options: ReadOptions) -> Demonstrations:
