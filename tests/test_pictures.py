@@ -20,7 +20,7 @@ from diffclone.data import Normaliser
 from diffclone.data.layout import Layout, flatten_observation
 from diffclone.deploy.calibration import Rule, calibrate
 from diffclone.deploy.serving.bodies import JSON, RequestError, decode_observation
-from diffclone.errors import InvalidData, InvalidSettings
+from diffclone.errors import DiffcloneWarning, InvalidData, InvalidSettings
 from diffclone.guides import DiffusionGuide
 from diffclone.methods import BCGMM
 from diffclone.model import Dims, Method
@@ -101,6 +101,26 @@ def test_arrays_of_a_file_are_chosen_by_their_names(tmp_path: Path, names: tuple
     assert (read.fingerprint, read.layout) == (DEMOS.fingerprint, LAYOUT)
     with pytest.raises(InvalidData, match="has no obs/depth, which --obs-keys names; it has"):
         Demonstrations.load(tmp_path / "a.npz", obs_keys=["obs/depth"])
+
+
+def test_small_images_are_plain_numbers_and_a_warning(tmp_path: Path) -> None:
+    small = IMAGE[:, :, :16, :16]
+    for parts in ({"image": small, "state": STATE}, {"image": small}):
+        with pytest.warns(
+            DiffcloneWarning, match=r"image looks like images of 3 × 16 × 16, .* at least 36 pixels.* 768"
+        ):
+            demos = Demonstrations.from_arrays(parts, ACT, episode_ends=ENDS)
+        assert (demos.obs.dtype, demos.layout) == (np.float32, None)
+        assert np.array_equal(demos.obs[:, :768], small.reshape(STEPS, -1))
+
+
+def test_images_that_are_called_obs_are_read_if_they_are_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", obs=IMAGE, act=ACT, episode_ends=ENDS)
+    with pytest.raises(InvalidData, match=r"it has obs \(3, 36, 40\)\. Images are read if --obs-keys names them"):
+        Demonstrations.load(tmp_path / "a.npz")
+    demos = Demonstrations.load(tmp_path / "a.npz", obs_keys=["obs"])
+    assert demos.meta["image"] == list(SIDES)
+    assert np.array_equal(demos.obs, IMAGE.reshape(STEPS, -1))
 
 
 def test_images_of_robomimic_and_minari_are_read_if_they_are_named(tmp_path: Path) -> None:

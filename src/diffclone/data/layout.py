@@ -88,6 +88,11 @@ class Layout:
         return f"image {' × '.join(map(str, self.image))} and {self.numbers} numbers"
 
 
+def is_image(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
+    """Return whether an array of this shape (steps first) looks like images: 3 axes per step, or 2 axes of bytes."""
+    return len(shape) >= 4 or (len(shape) == 3 and dtype == np.uint8)
+
+
 def find_channels(name: str, shape: Sequence[int]) -> int:
     """Return the axis of the channels of an image: 0 or 2, the shortest one; −1 for a grey image (height, width)."""
     if len(shape) == 2:

@@ -1,17 +1,23 @@
 """Conversion of arrays to the matrices (steps, size) of demonstrations, without more memory than the result; checks."""
 
 import hashlib
+import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
-from diffclone.errors import InvalidData
+from diffclone.data.layout import SMALLEST_SIDE, is_image
+from diffclone.errors import DiffcloneWarning, InvalidData
 from diffclone.shapes import Seen
 
 BLOCK = 1_000_000
 """Numbers that are processed at once."""
+LEVELS = 32
+"""Different values that 32-bit numbers must have in the range of a column. With fewer, most of what varies is lost."""
+ROUNDING = 1e-5
+"""A column that varies by less counts as constant, apart from rounding errors."""
 
 
 def to_matrix(name: str, values: npt.ArrayLike) -> Seen:
@@ -21,15 +27,68 @@ def to_matrix(name: str, values: npt.ArrayLike) -> Seen:
     except ValueError:
         raise InvalidData(f"{name} must be (steps, size); its rows differ in length.") from None
     check_shape(name, array.shape, array.dtype)
-    with np.errstate(over="ignore"):
-        array = np.array(array, dtype=np.uint8 if array.dtype == np.uint8 else np.float32, order="C")
-    check_finite(name, array)
-    return array
+    if array.dtype == np.uint8:
+        return np.array(array, order="C")
+    matrix, ranges = np.empty(array.shape, np.float32), ColumnRanges(array.shape[1])
+    for rows in row_blocks(array):
+        copy_rows(name, array[rows], matrix[rows])
+        ranges.add(array[rows])
+    check_finite(name, matrix)
+    ranges.warn(name)
+    return matrix
+
+
+def copy_rows(name: str, values: npt.NDArray[Any], target: Seen, first: int = 0) -> None:
+    """Copy rows into a matrix of 32-bit numbers or bytes, or raise `InvalidData` for values that are too large.
+
+    `first` is the column of the whole matrix in which the rows begin.
+    """
+    try:
+        with np.errstate(over="raise"):
+            target[...] = values
+    except FloatingPointError:
+        wide = np.isfinite(values) & (np.abs(values) > np.finfo(np.float32).max)
+        row, column = np.argwhere(wide)[0]
+        raise InvalidData(
+            f"{name} has values that 32-bit numbers cannot hold, such as {values[row, column]:.3g} in column "
+            f"{first + int(column)}; the largest is 3.4e+38. Use another unit, or leave that column out."
+        ) from None
+
+
+@final
+class ColumnRanges:
+    """The lowest and the highest value of each column, before the values become 32-bit numbers."""
+
+    def __init__(self, size: int):
+        self.low, self.high = np.full(size, np.inf), np.full(size, -np.inf)
+
+    def add(self, values: npt.NDArray[Any], first: int = 0) -> None:
+        """Add rows of the columns from `first` on. Types that 32-bit numbers represent exactly need no check."""
+        if len(values) and not np.can_cast(values.dtype, np.float32):
+            columns = slice(first, first + values.shape[1])
+            self.low[columns] = np.minimum(self.low[columns], values.min(0))
+            self.high[columns] = np.maximum(self.high[columns], values.max(0))
+
+    def warn(self, name: str) -> None:
+        """Warn about columns in which most of what varies is lost, such as the seconds of a time stamp."""
+        known = np.flatnonzero(np.isfinite(self.low) & np.isfinite(self.high))
+        low, high = self.low[known], self.high[known]
+        width, step = high - low, np.spacing(np.maximum(np.abs(low), np.abs(high)).astype(np.float32))
+        lost = known[(width > ROUNDING) & (width < LEVELS * step)]
+        if lost.size:
+            k, columns = int(lost[0]), f"column{'s' * (lost.size > 1)} {list_some(lost)}"
+            warnings.warn(
+                f"{name}: training uses 32-bit numbers, which lose most of what varies in {columns}: column {k} has "
+                f"values from {self.low[k]:.12g} to {self.high[k]:.12g}, where such numbers are "
+                f"{float(step[known == k][0]):.2g} apart. Subtract a constant first.",
+                DiffcloneWarning,
+                stacklevel=3,
+            )
 
 
 def check_shape(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
     """Raise `InvalidData` if an array is not a matrix of numbers."""
-    if dtype.kind not in "fiu":
+    if dtype.kind not in "fiub":
         raise InvalidData(f"{name} must contain numbers; it contains {dtype}.")
     if name == "act" and len(shape) == 1:
         raise InvalidData(
@@ -37,7 +96,14 @@ def check_shape(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None
             "Use act[:, None] for one continuous action per step; discrete actions are not supported."
         )
     if len(shape) != 2:
-        raise InvalidData(f"{name} must be (steps, size); its shape is {shape}.")
+        hint = ""
+        if name == "obs" and is_image(shape, dtype):
+            hint = (
+                " Images are a named part of the observation: bytes (uint8) with two sides of at least "
+                f"{SMALLEST_SIDE} pixels, {{'image': images}} in Python, and in a file an array obs/image, which "
+                "--obs-keys obs/image chooses."
+            )
+        raise InvalidData(f"{name} must be (steps, size); its shape is {shape}.{hint}")
 
 
 def check_finite(name: str, array: Seen) -> None:

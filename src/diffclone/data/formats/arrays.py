@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diffclone.data.demonstrations import Demonstrations
-from diffclone.data.formats.contents import FileContents, check_action_kind, format_shape, is_image
+from diffclone.data.formats.contents import FileContents, check_action_kind, format_shape
 from diffclone.data.formats.names import (
     ACTIONS,
     ENDS,
@@ -24,6 +24,7 @@ from diffclone.data.formats.names import (
 )
 from diffclone.data.formats.options import ReadOptions
 from diffclone.data.formats.rows import AnyRows, Array, Arrays, Rows, fill_matrix, read_all, read_blocks
+from diffclone.data.layout import is_image
 from diffclone.data.matrices import check_shape
 from diffclone.errors import InvalidData
 
@@ -33,7 +34,9 @@ def demonstrations_from_arrays(
 ) -> Demonstrations:
     """Choose observations, actions and ends of episodes by their names, and read them."""
     obs, act = _choose(source, arrays, options)
-    if [*obs, *act] == ["obs", "act"] and ENDS in arrays and options.episode_key is None:
+    # Images may be called obs as well. They are read only on request, as those of all files.
+    own = [*obs, *act] == ["obs", "act"] and not is_image(obs["obs"].shape, obs["obs"].dtype)
+    if own and ENDS in arrays and options.episode_key is None:
         return _read_own(source, arrays, meta, options)
     if all(values.ndim == 3 for values in act.values()):
         numbers, images = _split_images(obs, 2, options)
@@ -83,8 +86,7 @@ def _read_own(source: Path, arrays: Arrays, meta: Mapping[str, Any], options: Re
     """Read a file of diffclone: its metadata stays as it is."""
     for name in ("obs", "act"):
         check_shape(name, arrays[name].shape, arrays[name].dtype)
-    if arrays["act"].shape[1] == 1:
-        check_action_kind(source, arrays["act"].dtype, options)
+    check_action_kind(source, arrays["act"].dtype, options)
     obs, act = (fill_matrix(source, name, {name: arrays[name]}) for name in ("obs", "act"))
     return Demonstrations(obs, act, find_ends(source, arrays, len(act), options), dict(meta))
 

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.formats.options import ReadOptions
-from diffclone.data.formats.pictures import is_picture, read_observations
+from diffclone.data.formats.pictures import is_picture, read_observations, warn_about_small_images
 from diffclone.data.formats.rows import AnyRows, Array, Rows, chain_rows, fill_matrix, join_columns
+from diffclone.data.layout import SMALLEST_SIDE
 from diffclone.data.streamed import Streamed
 from diffclone.errors import InvalidData, MissingPackage, install_command
 
@@ -25,7 +26,6 @@ __all__ = [
     "check_action_kind",
     "format_shape",
     "import_optional",
-    "is_image",
     "join_episodes",
     "read_whole",
 ]
@@ -69,6 +69,7 @@ class FileContents:
                 f"{source}: images ({', '.join(images)}) cannot be read in blocks; leave out --memory, or choose "
                 "numbers with --obs-keys."
             )
+        warn_about_small_images(source, self.obs)
         obs, act = join_columns(source, "obs", self.obs), join_columns(source, "act", actions)
         return Streamed(str(source), obs, act, self.episode_ends, self.describe(actions, options, self.obs, {}))
 
@@ -77,8 +78,8 @@ class FileContents:
         if not self.obs:
             there = ", ".join(f"{key} {format_shape(shape)}" for key, shape in self.left_out.items()) or "nothing"
             raise InvalidData(
-                f"{source} has no low-dimensional observations; it has {there}. Images and texts are not read from "
-                f"{self.format}; save them as .npz, flattened."
+                f"{source} has no low-dimensional observations; it has {there}. Images are read if --obs-keys names "
+                f"them: bytes (uint8) with two sides of at least {SMALLEST_SIDE} pixels. Texts and videos are not read."
             )
         actions = self.act if isinstance(self.act, Mapping) else {"actions": self.act}
         for values in actions.values():
@@ -161,11 +162,6 @@ def check_action_kind(source: Path | str, dtype: np.dtype[Any], options: ReadOpt
             f"{source}: actions are integers ({dtype}); discrete actions are not supported. If these are numbers "
             "and not choices, add --action-kind continuous."
         )
-
-
-def is_image(shape: Sequence[int], dtype: np.dtype[Any]) -> bool:
-    """Return whether an array of this shape (steps first) holds images: 3 axes per step, or 2 axes of bytes."""
-    return len(shape) >= 4 or (len(shape) == 3 and dtype == np.uint8)
 
 
 def format_shape(shape: Sequence[int]) -> str:

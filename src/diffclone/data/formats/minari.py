@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from diffclone.data.demonstrations import Demonstrations
-from diffclone.data.formats.contents import Episode, FileContents, import_optional, is_image, join_episodes, read_whole
+from diffclone.data.formats.contents import Episode, FileContents, import_optional, join_episodes, read_whole
 from diffclone.data.formats.format import Format
 from diffclone.data.formats.hdf5 import Reopened, get_dataset, get_group, get_item, is_group, open_hdf5, read_rows
 from diffclone.data.formats.memory import MemoryBudget
@@ -23,6 +23,7 @@ from diffclone.data.formats.minari_arrow import KINDS, list_arrow_episodes
 from diffclone.data.formats.names import expand_patterns
 from diffclone.data.formats.options import ReadOptions
 from diffclone.data.formats.rows import AnyRows, Rows, drop_last
+from diffclone.data.layout import is_image
 from diffclone.errors import InvalidData
 from diffclone.files import create_path, home_folder
 

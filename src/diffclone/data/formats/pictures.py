@@ -1,6 +1,7 @@
 """Observations with images: arrays of bytes with a height and a width, read beside arrays of numbers."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from diffclone.data.formats.rows import AnyRows, check_lengths, fill_matrix, read_blocks
-from diffclone.data.layout import SMALLEST_SIDE, find_channels, order_channels
-from diffclone.errors import InvalidData
+from diffclone.data.layout import SMALLEST_SIDE, find_channels, is_image, order_channels
+from diffclone.errors import DiffcloneWarning, InvalidData
 
 
 def read_observations(
@@ -21,6 +22,7 @@ def read_observations(
     stored as bytes (`data/layout.py`).
     """
     pictures = {key: values for key, values in columns.items() if is_picture(values.shape)}
+    warn_about_small_images(source, columns)
     if not pictures:
         return fill_matrix(source, "obs", columns), dict(columns), {}
     numbers = {key: values for key, values in columns.items() if key not in pictures}
@@ -58,6 +60,20 @@ def from_parts(parts: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 def is_picture(shape: tuple[int, ...]) -> bool:
     """Return whether an array of this shape (steps first) is used as images: two sides of at least 36 pixels."""
     return len(shape) in (3, 4) and sorted(shape[1:])[-2] >= SMALLEST_SIDE
+
+
+def warn_about_small_images(source: Path | str, columns: Mapping[str, AnyRows]) -> None:
+    """Warn about arrays that look like images and are read as plain numbers, because their sides are too small."""
+    for key, values in columns.items():
+        if is_image(values.shape, values.dtype) and not is_picture(values.shape):
+            shape = values.shape[1:]
+            warnings.warn(
+                f"{source}: {key} looks like images of {' × '.join(map(str, shape))}, and images need two sides of at "
+                f"least {SMALLEST_SIDE} pixels. It is read as {math.prod(shape)} plain numbers per step; enlarge the "
+                "images to train convolutions on them.",
+                DiffcloneWarning,
+                stacklevel=2,
+            )
 
 
 def _stack_sides(source: Path | str, pictures: Mapping[str, AnyRows]) -> tuple[int, int, int]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from diffclone.data.demonstrations import Demonstrations
-from diffclone.data.formats.contents import Episode, FileContents, import_optional, is_image, join_episodes, read_whole
+from diffclone.data.formats.contents import Episode, FileContents, import_optional, join_episodes, read_whole
 from diffclone.data.formats.format import Format
 from diffclone.data.formats.hdf5 import (
     SUFFIXES,
@@ -29,6 +29,7 @@ from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.meta import observation_parts, order_keys, parse_meta
 from diffclone.data.formats.names import expand_patterns
 from diffclone.data.formats.options import ReadOptions
+from diffclone.data.layout import is_image
 from diffclone.errors import InvalidData
 from diffclone.files import create_path
 
@@ -93,11 +94,12 @@ def write_robomimic(demos: Demonstrations, name: str) -> None:
 
 
 def _explain_missing_data(path: Path, names: list[str]) -> str:
-    if "episode_0" in names:
-        return f"{path} is part of a Minari dataset; give its folder, {path.parent}."
+    if (path.parent / "metadata.json").is_file():
+        return f"{path} is part of a Minari dataset; give its folder: {path.absolute().parent}"
     return (
         f"{path} contains {', '.join(names[:12]) or 'nothing'}; a robomimic file contains data, "
-        "a D4RL file contains observations and actions."
+        "a D4RL file contains observations and actions. Other files: read the arrays of each episode with h5py, and "
+        "give them to Demonstrations.from_episodes."
     )
 
 

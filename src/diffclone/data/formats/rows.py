@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
-from diffclone.data.matrices import BLOCK, check_finite
+from diffclone.data.matrices import BLOCK, ColumnRanges, check_finite, copy_rows
 from diffclone.data.streamed import Blocks
 from diffclone.errors import InvalidData
 
@@ -157,15 +157,18 @@ def fill_matrix(source: Path | str, name: str, columns: Mapping[str, AnyRows], *
     if len(columns) == 1 and _is_matrix(only := next(iter(columns.values())), dtype):
         matrix: Any = only
     else:
-        matrix, column = np.empty((rows, sum(sizes)), dtype), 0
-        with np.errstate(over="ignore"):
-            for values, size in zip(columns.values(), sizes, strict=True):
-                start = 0
-                for block in read_blocks(values):
-                    matrix[start : start + len(block), column : column + size] = block.reshape(len(block), size)
-                    start += len(block)
-                _check_length(values, start)
-                column += size
+        matrix, column, ranges = np.empty((rows, sum(sizes)), dtype), 0, ColumnRanges(sum(sizes))
+        for values, size in zip(columns.values(), sizes, strict=True):
+            start = 0
+            for block in read_blocks(values):
+                numbers = block.reshape(len(block), size)
+                target = matrix[start : start + len(block), column : column + size]
+                copy_rows(name, numbers, target, column)
+                ranges.add(numbers, column)
+                start += len(block)
+            _check_length(values, start)
+            column += size
+        ranges.warn(f"{source}: {name}")
     check_finite(name, matrix)
     return matrix
 
@@ -178,10 +181,10 @@ def join_columns(source: Path | str, name: str, columns: Mapping[str, AnyRows]) 
 
     def read(start: int, stop: int) -> Any:
         matrix, column = np.empty((stop - start, sum(sizes)), dtype), 0
-        with np.errstate(over="ignore"):
-            for key, size in zip(columns, sizes, strict=True):
-                matrix[:, column : column + size] = read_range(columns[key], start, stop).reshape(-1, size)
-                column += size
+        for key, size in zip(columns, sizes, strict=True):
+            numbers = read_range(columns[key], start, stop).reshape(-1, size)
+            copy_rows(name, numbers, matrix[:, column : column + size], column)
+            column += size
         check_finite(name, matrix)
         return matrix
 
@@ -195,7 +198,9 @@ def _measure(
     """Return the number of rows of arrays, the size of a row of each, and the type of a matrix of all."""
     rows = check_lengths(source, name, columns)
     sizes = [_row_size(source, key, values) for key, values in columns.items()]
-    bytes_only = name == "obs" and not as_floats and all(values.dtype == np.uint8 for values in columns.values())
+    # Images too small for convolutions (`pictures.py`) are plain numbers.
+    plain = as_floats or any(values.dtype != np.uint8 or values.ndim > 2 for values in columns.values())
+    bytes_only = name == "obs" and not plain
     return rows, sizes, np.dtype(np.uint8 if bytes_only else np.float32)
 
 
@@ -211,10 +216,24 @@ def _is_matrix(values: AnyRows, dtype: np.dtype[Any]) -> bool:
 
 def _row_size(source: Path | str, key: str, values: AnyRows) -> int:
     if values.dtype.kind not in "fiub":
-        raise InvalidData(f"{source}: {key} must contain numbers; it contains {values.dtype}.")
+        found = _find_text(values) if values.dtype == object else values.dtype
+        raise InvalidData(f"{source}: {key} must contain numbers; it contains {found}.")
     if values.ndim == 0:
         raise InvalidData(f"{source}: {key} is a single number; one row per step was expected.")
     return int(np.prod(values.shape[1:], dtype=np.int64))
+
+
+def _find_text(values: AnyRows) -> str:
+    """Return the first entry of a column of objects that is not a number, and its row, for a message."""
+    start = 0
+    for block in read_blocks(values):
+        for place, value in np.ndenumerate(block):
+            try:
+                float(value)
+            except (ValueError, TypeError):
+                return f"{str(value)[:40]!r} in row {start + place[0]}"
+        start += len(block)
+    return str(values.dtype)
 
 
 def _check_length(values: AnyRows, found: int) -> None:
