@@ -74,13 +74,24 @@ def test_names_of_other_people(tmp_path: Path, suffix: str, arrays: dict[str, An
 def test_what_is_missing_or_ambiguous_is_one_line_with_the_way_out(tmp_path: Path) -> None:
     for number, (arrays, message) in enumerate(
         [
-            ({"x": STATE, "actions": ACT}, r"lacks obs, episode_ends; it has x, actions\. .*--obs-keys"),
+            ({"x": STATE, "actions": ACT}, r"lacks obs; it has x, actions\. .*--obs-keys"),
             ({"obs": STATE, "observations": STATE, "act": ACT, "dones": TIMEOUTS}, r"has obs and observations; choose"),
             ({"obs": STATE, "actions": ACT, "lengths": [3, 1]}, r"lengths adds up to 4; there are 8 steps"),
             ({"obs": STATE, "actions": ACT, "episode": NUMBERS[:5]}, r"episode and actions differ in length: 5 != 8"),
-            ({"obs": STATE, "actions": ACT, "episode": [1, 1, 2, 2, 1, 1, 1, 1]}, r"episode 1 of episode are not tog"),
+            (
+                {"obs": STATE, "actions": ACT, "episode": [1, 1, 2, 2, 1, 1, 1, 1]},
+                r"the steps with episode 1 are not tog",
+            ),
             ({"obs": STATE, "actions": np.arange(8), "dones": TIMEOUTS}, r"integers \(int64\).*--action-kind cont"),
             ({"obs": STATE, "act": np.arange(8)[:, None], "episode_ends": [8]}, r"integers.*--action-kind continuous"),
+            ({"obs": STATE, "act": (9 * ACT).astype(int), "episode_ends": [8]}, r"integers.*--action-kind continuous"),
+            ({"obs": STATE, "act": ACT > 0, "episode_ends": [8]}, r"integers \(bool\).*--action-kind continuous"),
+            ({"obs": STATE, "act": ACT}, r"Add episode_ends.* \(\[8\] for a single one\)"),
+            (
+                {"obs": STATE * np.float64(1e300), "act": ACT, "episode_ends": [8]},
+                r"32-bit numbers cannot hold, such as",
+            ),
+            ({"obs": np.array([STATE, 1], dtype=object), "act": ACT}, r"obs\.npy has Python objects.*from_episodes"),
         ]
     ):
         np.savez(tmp_path / f"{number}.npz", **arrays)  # pyright: ignore[reportArgumentType]
@@ -121,6 +132,18 @@ def test_one_long_episode_is_suspicious(tmp_path: Path) -> None:
 def test_arrays_of_episodes_steps_and_size(tmp_path: Path, more: dict[str, Any], extra: int) -> None:
     np.savez(tmp_path / "a.npz", observations=pad(STATE, extra, np.nan), actions=pad(ACT), **more)
     check(Demonstrations.load(tmp_path / "a.npz"))
+
+
+@pytest.mark.parametrize("names", [("obs", "act"), ("observations", "actions")])
+@pytest.mark.parametrize("extra", [0, 1])
+def test_without_lengths_all_episodes_are_as_long(tmp_path: Path, names: tuple[str, str], extra: int) -> None:
+    steps = (STATE[:4], STATE[4:])
+    obs = np.stack([np.concatenate([part, part[:extra]]) for part in steps])
+    arrays: dict[str, Any] = {names[0]: obs, names[1]: ACT.reshape(2, 4, 2)}
+    np.savez(tmp_path / "a.npz", **arrays)
+    demos = Demonstrations.load(tmp_path / "a.npz")
+    assert demos.lengths.tolist() == [4, 4]
+    assert (np.array_equal(demos.obs, STATE), np.array_equal(demos.act, ACT)) == (True, True)
 
 
 def test_padding_without_lengths_is_refused(tmp_path: Path) -> None:
@@ -208,17 +231,17 @@ def test_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ({"obs_2": None, "obs_0": None, "obs_1": None}, {}, r"has the columns .*reward.*; choose with --obs-keys NAME"),
-        ({"obs": STATE[:, 0]}, {}, r"has the columns obs and obs_0…; choose with --obs-keys"),
-        ({"episode": None}, {}, r"so that the ends of episodes are unknown.*--episode-key NAME"),
-        ({"traj_id": 0}, {}, r"has episode and traj_id; choose with --episode-key"),
-        ({"episode": [0, 0, 0, 1, 0, 0, 0, 0]}, {}, r"the steps of episode 0 of episode are not together\. Sort"),
+        ({"obs_2": None, "obs_0": None, "obs_1": None}, {}, r"has the columns .*reward.*; choose with .*obs.keys.NAME"),
+        ({"obs": STATE[:, 0]}, {}, r"has the columns obs and obs_0…; choose with .*obs.keys"),
+        ({"episode": None}, {}, r"so that the ends of episodes are unknown.*episode.key.NAME"),
+        ({"traj_id": 0}, {}, r"has episode and traj_id; choose with .*episode.key"),
+        ({"episode": [0, 0, 0, 1, 0, 0, 0, 0]}, {}, r"the steps with episode 0 are not together\. Sort"),
         ({"episode": [0, 0, 0, np.nan, 1, 1, 1, 1]}, {}, r"episode has no value at 1 of 8 steps, the first in row 3"),
         ({"episode": ["a", None, "a", "a", *"bbbb"]}, {}, r"episode has no value at 1 of 8 steps, the first in row 1"),
         ({"obs_1": ["x"] * 8}, {}, r"obs_1 must contain numbers"),
         ({"obs_1": [np.nan] * 7 + [1]}, {}, r"obs contains 7 NaN"),
         ({}, {"action_keys": ["episode"]}, r"actions are integers"),
-        ({}, {"obs_keys": ["nothing"]}, r"has no nothing, which --obs-keys names; it has episode, reward"),
+        ({}, {"obs_keys": ["nothing"]}, r"has no nothing, which .*obs.keys names; it has episode, reward"),
     ],
 )
 def test_tables_that_need_a_choice(
@@ -232,6 +255,28 @@ def test_tables_that_need_a_choice(
     ):
         with pytest.raises(InvalidData, match=message):
             read()
+
+
+@pytest.mark.parametrize(("separator", "decimal"), [(";", "."), (";", ","), ("\t", "."), ("\t", ",")])
+def test_signs_of_csv_files_are_found(tmp_path: Path, separator: str, decimal: str) -> None:
+    table().to_csv(tmp_path / "a.csv", index=False, sep=separator, decimal=decimal)
+    check(Demonstrations.load(tmp_path / "a.csv"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda lines: lines[:1], "has names of columns and no rows"),  # pyright: ignore
+        (lambda lines: lines[1:], r"begins with a line of numbers \(.*, …\); the first line must have the names"),  # pyright: ignore
+        (lambda lines: [*lines[:6], "2,0,oops,0,0,0,0\n"], r"obs_2 must contain numbers; it contains 'oops' in row 5"),  # pyright: ignore
+    ],
+)
+def test_csv_files_that_are_not_whole_tables(tmp_path: Path, change: Any, message: str) -> None:
+    table().to_csv(tmp_path / "a.csv", index=False)
+    lines = (tmp_path / "a.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "a.csv").write_text("".join(change(lines)))
+    with pytest.raises(InvalidData, match=message):
+        Demonstrations.load(tmp_path / "a.csv")
 
 
 def test_lists_of_different_lengths_in_a_column(tmp_path: Path) -> None:
@@ -333,7 +378,8 @@ def test_images_are_read_only_if_they_are_chosen(tmp_path: Path, *, by_episode: 
     np.savez(tmp_path / "a.npz", **arrays)
     demos = Demonstrations.load(tmp_path / "a.npz")
     assert (demos.obs.shape[1], demos.meta["understood"]["left_out"]) == (3, {"obs/image": [4, 4, 3]})
-    assert Demonstrations.load(tmp_path / "a.npz", obs_keys=["obs/image", "obs/state"]).obs.shape[1] == 51
+    with pytest.warns(DiffcloneWarning, match=r"obs/image looks like images of 4 × 4 × 3.*at least 36 .*48 plain num"):
+        assert Demonstrations.load(tmp_path / "a.npz", obs_keys=["obs/image", "obs/state"]).obs.shape[1] == 51
 
 
 def test_files_of_a_folder_have_steps_first(tmp_path: Path) -> None:
@@ -343,6 +389,38 @@ def test_files_of_a_folder_have_steps_first(tmp_path: Path) -> None:
     np.savez(tmp_path / "2.npz", obs=STATE[None], action=ACT[None])
     with pytest.raises(InvalidData, match=r"2.npz: actions have the shape \(1, 8, 2\); \(steps, size\) was expected"):
         Demonstrations.load(tmp_path)
+
+
+def test_other_data_beside_the_files_of_a_folder_is_named(tmp_path: Path) -> None:
+    table().to_parquet(tmp_path / "a.parquet")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check(Demonstrations.load(tmp_path))
+    np.savez(tmp_path / "b.npz", obs=STATE, act=ACT, episode_ends=ENDS)
+    (tmp_path / "notes.txt").write_text("about these files")
+    with pytest.warns(
+        DiffcloneWarning, match=r"is read as Hugging Face dataset, without the other data in it: b\.npz\."
+    ):
+        check(Demonstrations.load(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check(Demonstrations.load(f"npz-folder:{tmp_path}"))
+
+
+@pytest.mark.parametrize("name", ["episode_0.hdf5", "0.csv"])
+def test_a_folder_of_files_that_are_read_one_by_one_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"1")
+    with pytest.raises(
+        InvalidData, match=rf"is a folder with {name}, and a folder of such files is not read.*from_epis"
+    ):
+        Demonstrations.load(tmp_path)
+
+
+def test_a_group_per_episode_is_not_taken_for_minari(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["episode_0/obs"], file["episode_0/action"] = STATE, ACT
+    with pytest.raises(InvalidData, match=r"contains episode_0; a robomimic file .*Demonstrations\.from_episodes"):
+        Demonstrations.load(tmp_path / "a.h5")
 
 
 def test_columns_that_are_not_used_may_have_any_content(tmp_path: Path) -> None:

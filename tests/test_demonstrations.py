@@ -1,4 +1,5 @@
 import io
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diffclone import Demonstrations
-from diffclone.errors import InvalidData, InvalidFile
+from diffclone.errors import DiffcloneWarning, InvalidData, InvalidFile
 
 MAZE = Path(__file__).parents[2] / "shared/demos/maze.pt"
 
@@ -54,8 +55,15 @@ GIVEN: dict[str, Any] = {"obs": ONES, "act": ONES, "episode_ends": [3]}
             {"act": [[0, 0], [0, 0], [-np.inf, np.inf]]},
             r"act contains 2 NaN or infinite values, first in row 2, column 0",
         ),
-        ({"obs": np.full((3, 2), 1e300)}, r"obs contains 6 NaN or infinite values"),
+        (
+            {"obs": np.full((3, 2), 1e300)},
+            r"obs has values that 32-bit .*, such as 1e\+300 in column 0; the largest is 3\.4e\+38",
+        ),
         ({"act": np.ones(3)}, r"act must be \(steps, action size\); its shape is \(3,\).*act\[:, None\]"),
+        (
+            {"obs": np.ones((3, 8, 8, 3))},
+            r"its shape is \(3, 8, 8, 3\)\. Images are .*at least 36 pixels.*--obs-keys obs/image",
+        ),
         ({"obs": np.ones((3, 2, 2))}, r"obs must be \(steps, size\); its shape is \(3, 2, 2\)"),
         ({"obs": np.ones(3)}, r"obs must be \(steps, size\); its shape is \(3,\)"),
         ({"obs": [["a", "b"]] * 3}, r"obs must contain numbers"),
@@ -75,6 +83,32 @@ GIVEN: dict[str, Any] = {"obs": ONES, "act": ONES, "episode_ends": [3]}
 def test_invalid_arrays_are_refused_with_both_sides(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidData, match=message):
         Demonstrations.from_arrays(**(GIVEN | arguments))
+
+
+def test_true_and_false_are_numbers() -> None:
+    demos = Demonstrations.from_arrays(ONES > 0, ONES < 0, episode_ends=[3])
+    assert np.array_equal(demos.obs, ONES)
+    assert not demos.act.any()
+
+
+def stamps(steps: int) -> Any:
+    return np.stack([1.7e9 + 0.01 * np.arange(steps), 48 + 1e-9 * np.arange(steps), np.full(steps, 1e9)], 1)
+
+
+def test_what_32_bit_numbers_lose_is_a_warning(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"act": np.ones((400, 1)), "episode_ends": [400]}
+    np.savez(tmp_path / "a.npz", obs=stamps(400), **given)
+    for read in (
+        lambda: Demonstrations.from_arrays(stamps(400), **given),
+        lambda: Demonstrations.load(tmp_path / "a.npz"),
+    ):
+        # The second column has only rounding errors, and the third is constant.
+        with pytest.warns(DiffcloneWarning, match=r"obs: .*lose most of what varies in column 0: .* 1\.3e\+02 apart"):
+            read()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Demonstrations.from_arrays(stamps(400) - [1.7e9, 0, 0], **given)
+        Demonstrations.from_arrays(stamps(400)[:, 1:], **given)
 
 
 @pytest.mark.parametrize(
@@ -106,11 +140,11 @@ def test_action_bounds_may_be_arrays_equal_or_infinite(bounds: Any) -> None:
     ("name", "content", "message"),
     [
         ("a.npz", npz_bytes(obs=ONES, episode_ends=[3]), r"lacks act; it has obs, episode_ends"),
-        ("a.npz", npz_bytes(), r"lacks obs, act, episode_ends; it has nothing"),
+        ("a.npz", npz_bytes(), r"lacks obs and act; it has nothing"),
         ("a.npz", npz_bytes(obs=ONES, act=ONES, episode_ends=[4]), r"a\.npz: .* number of steps, 3"),
         ("a.npz", npz_bytes(obs=ONES, act=ONES, episode_ends=[3], meta="{"), r"meta is not JSON"),
         ("a.npz", npz_bytes(obs=ONES, act=ONES, episode_ends=[3], meta="[1]"), r"meta"),
-        ("a.npz", npz_bytes(obs=np.array([{}]), act=ONES, episode_ends=[3]), r"not a readable \.npz"),
+        ("a.npz", npz_bytes(obs=np.array([{}]), act=ONES, episode_ends=[3]), r"has Python objects, stored as a pickle"),
         ("a.npz", b"hello", r"not a readable \.npz"),
         ("a.npz", npy_bytes(ONES), r"not a readable \.npz"),
         ("a.npz", GOOD[: len(GOOD) // 2], r"not a readable \.npz"),
@@ -130,8 +164,13 @@ def test_damaged_files_are_refused_with_their_name(tmp_path: Path, name: str, co
 def test_missing_files_and_unknown_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidData, match="no such file"):
         Demonstrations.load(tmp_path / "none.npz")
+    with pytest.raises(InvalidData, match="is an empty folder"):
+        Demonstrations.load(tmp_path)
+    (tmp_path / "notes.txt").write_text("1, 2")
     with pytest.raises(InvalidData, match="cannot recognise the format"):
         Demonstrations.load(tmp_path)
+    with pytest.raises(InvalidData, match="name of the data is empty"):  # not the current folder
+        Demonstrations.load("")
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_robomimic_episodes_are_ordered_by_number_and_observations_by_key(tmp_pa
     assert demos.meta["environment"] == "Lift"
     line = describe(demos)
     assert line.startswith("robomimic HDF5: 3 episodes, 8 steps; observations goal (2), state (3) in -")
-    assert line.endswith("left out agentview_image (4, 4, 3), words (); subsets for --filter-key: train (2)")
+    assert line.endswith("left out agentview_image (4, 4, 3), words (1); subsets for --filter-key: train (2)")
     part = Demonstrations.load(f"{path}#train")
     assert part.fingerprint == demos.take([0, 2]).fingerprint
     with pytest.raises(InvalidData, match=r"lacks /mask/valid; the group contains train"):
@@ -221,7 +221,10 @@ def test_d4rl_episodes_end_at_terminals_and_timeouts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"terminals": None, "timeouts": None}, r"lacks episode_ends; it has actions, .* terminals and timeouts"),
+        (
+            {"terminals": None, "timeouts": None},
+            r"has actions, .* ends of episodes are unknown.* terminals and timeouts",
+        ),
         ({"actions": np.arange(8)}, r"integers \(int64\); discrete actions are not supported"),
         ({"actions": None}, r"contains infos, observations.*; a robomimic file contains data, a D4RL"),
         ({"terminals": np.zeros(5)}, r"terminals and actions differ in length: 5 != 8"),

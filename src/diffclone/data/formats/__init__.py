@@ -1,6 +1,7 @@
 """Formats of demonstrations: a registry of those that are known, and functions that read and write any of them."""
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from diffclone.data.formats.lerobot import LEROBOT
 from diffclone.data.formats.memory import MemoryBudget, format_bytes
 from diffclone.data.formats.meta import check_meta
 from diffclone.data.formats.minari import MINARI
+from diffclone.data.formats.names import list_names, sort_naturally
 from diffclone.data.formats.npz import NPZ
 from diffclone.data.formats.options import NO_OPTIONS, ReadOptions, to_flag
 from diffclone.data.formats.pickles import refuse_pickle
@@ -24,7 +26,7 @@ from diffclone.data.formats.robomimic import ROBOMIMIC
 from diffclone.data.formats.tables import CSV, PARQUET
 from diffclone.data.formats.zarr import ZARR
 from diffclone.data.streamed import AnyDemonstrations, Streamed, available
-from diffclone.errors import DiffcloneError, InvalidData, InvalidFile, MissingPackage
+from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidData, InvalidFile, MissingPackage
 from diffclone.files import refuse_existing
 from diffclone.registry import Registry
 
@@ -199,18 +201,40 @@ def _find_source(source: str) -> tuple[Format, Path, str]:
     if format is not None:
         return format, format.find(name), ""
     plain, _, subset = (source, "", "") if Path(source).exists() else source.partition("#")
+    if not plain:  # Path("") is the current folder
+        raise InvalidData("the name of the data is empty; give a file, a folder or FORMAT:NAME.")
     path = Path(plain)
     if not path.exists():
         raise InvalidData(f"no such file: {path}.")
-    if not path.is_dir() and path.stat().st_size == 0:
-        raise InvalidData(f"{path} is empty (0 bytes).")
+    if path.stat().st_size == 0 if path.is_file() else path.is_dir() and not any(path.iterdir()):
+        raise InvalidData(f"{path} is {'an empty folder' if path.is_dir() else 'empty (0 bytes)'}.")
     refuse_pickle(path)
     # Content decides; the suffix helps where two formats share it, or where a damaged file is not recognised.
     score = {format: 2 * _recognises(format, path) + path.name.endswith(format.suffixes) for format in FORMATS.values()}
     format = max(score, key=lambda known: score[known])
+    others = _list_others(path, format)
     if not score[format]:
+        if others:
+            raise InvalidData(
+                f"{path} is a folder with {list_names(others, 3)}, and a folder of such files is not read. Give one of "
+                "them, or read their arrays in Python and give them to Demonstrations.from_episodes."
+            )
         raise InvalidData(f"cannot recognise the format of {path}. Known formats: {_list_formats(FORMATS)}.")
+    if format.files and others:
+        warnings.warn(
+            f"{path} is read as {format.label}, without the other data in it: {list_names(others, 3)}. Give one of "
+            "these files, or another format (FORMAT:FOLDER), if you meant that.",
+            DiffcloneWarning,
+            stacklevel=2,
+        )
     return format, path, subset
+
+
+def _list_others(path: Path, format: Format) -> list[str]:
+    """Return the names of the data files in a folder that are not files of this format."""
+    endings = {ending for known in FORMATS.values() for ending in known.suffixes} - {*format.files}
+    names = (entry.name for entry in path.iterdir()) if path.is_dir() else ()
+    return sort_naturally(name for name in names if name.endswith(tuple(endings)) and not name.startswith("."))
 
 
 def _split_prefix(source: str) -> tuple[Format | None, str]:
@@ -246,7 +270,7 @@ def _list_formats(formats: Mapping[str, Format]) -> str:
 
 
 def _list_shapes(shapes: Mapping[str, Sequence[int]]) -> str:
-    parts = [f"{key} {format_shape(shape)}" for key, shape in shapes.items()]
+    parts = [f"{key} {format_shape(shape or (1,))}" for key, shape in shapes.items()]
     return ", ".join(parts if len(parts) <= LONGEST_LIST else [*parts[:2], "…", f"{parts[-1]}: {len(parts)} in all"])
 
 

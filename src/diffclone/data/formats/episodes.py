@@ -53,7 +53,7 @@ def open_npz_folder(folder: Path, options: ReadOptions) -> Generator[FileContent
     for name in sort_naturally(path.name for path in _list_files(folder)):
         path = folder / name
         arrays = NpzArrays(path, budget)
-        check_names(path, arrays, options, ends_too=False)
+        check_names(path, arrays, options)
         obs, act = _choose(path, arrays, options)
         if act.ndim > 2:
             raise InvalidData(
@@ -76,7 +76,7 @@ def _read_item(number: int, item: Any, options: ReadOptions) -> Episode:
     if not isinstance(item, Mapping):
         raise InvalidData(f"{where} is a {type(item).__name__}; a pair (obs, act) or a dict of arrays was expected.")
     arrays = _flatten(where, item)
-    check_names(where, arrays, options, ends_too=False)
+    check_names(where, arrays, options)
     return _choose(where, arrays, options)
 
 
@@ -122,4 +122,5 @@ NPZ_FOLDER = Format(
     read=read_whole(open_npz_folder),
     open=open_npz_folder,
     options=("obs_keys", "action_keys", "episode_key", "action_kind"),
+    files=(".npz",),
 )

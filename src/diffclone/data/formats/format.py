@@ -35,6 +35,9 @@ class Format:
     """Write a new file or folder. It gets the name that the user gave, without the prefix. None if read only."""
     suffixes: tuple[str, ...] = ()
     """Endings of names. They select the format to write, and the one to read where no content is recognised."""
+    files: tuple[str, ...] = ()
+    """Endings of the files in a folder of this format, if it is recognised by them. Reading warns if the folder has
+    other data as well."""
     packages: tuple[str, ...] = ()
     """Packages that `write` needs and that are not installed with every copy of diffclone."""
     place: Callable[[str], Path] = Path

@@ -107,4 +107,5 @@ HUGGING_FACE = Format(
     recognise=lambda path: any((path / name).is_file() for name in (STATE, SPLITS)) or bool(_list_parquet(path)),
     read=read_hugging_face,
     options=(*OPTIONS, "filter_key"),
+    files=(".parquet", ".arrow"),
 )

@@ -49,18 +49,16 @@ def choose_keys(
     raise InvalidData(f"{source} has {list_names(there)}; choose with {flag} NAME …")
 
 
-def check_names(source: Path | str, there: Collection[str], options: ReadOptions, *, ends_too: bool = True) -> None:
-    """Raise `InvalidData` with everything that a file of arrays lacks."""
+def check_names(source: Path | str, there: Collection[str], options: ReadOptions) -> None:
+    """Raise `InvalidData` if a file of arrays lacks observations or actions. `find_ends` looks for the episodes."""
     tops = {name.partition("/")[0] for name in there}
-    ends = {ENDS, STARTS, *LENGTHS, *MASKS, *FLAGS, *TIME_LIMITS, *EPISODES}
     lacks = {
         "obs": not options.obs_keys and not tops & {name for group in OBSERVATIONS for name in group},
         "act": not options.action_keys and not tops & {name for group in ACTIONS for name in group},
-        ENDS: ends_too and options.episode_key is None and not tops & ends,
     }
     if any(lacks.values()):
         raise InvalidData(
-            f"{source} lacks {', '.join(name for name, missing in lacks.items() if missing)}; it has "
+            f"{source} lacks {' and '.join(name for name, missing in lacks.items() if missing)}; it has "
             f"{list_names(there)}. Expected: obs, act and episode_ends, or observations, actions, terminals and "
             "timeouts, or dones; or choose with --obs-keys, --action-keys and --episode-key."
         )
@@ -105,8 +103,9 @@ def find_ends(source: Path | str, arrays: Arrays, steps: int, options: ReadOptio
     for name in (name for name in EPISODES if name in arrays):
         return ends_of_runs(source, name, read_all(arrays[name]), steps)
     raise InvalidData(
-        f"{source} has {list_names(arrays)}, so that the ends of episodes are unknown. Add {ENDS}, or {FLAGS[3]} and "
-        f"{TIME_LIMITS[0]}, or choose an array with the number of each step's episode: --episode-key NAME."
+        f"{source} has {list_names(arrays)}, so that the ends of episodes are unknown. Add {ENDS}, the number of steps "
+        f"up to the end of each episode ([{steps}] for a single one), or {FLAGS[3]} and {TIME_LIMITS[0]}, or choose an "
+        "array with the number of each step's episode: --episode-key NAME."
     )
 
 
@@ -140,9 +139,11 @@ def ends_of_runs(source: Path | str, name: str, numbers: Array, steps: int) -> E
     firsts = numbers[np.concatenate([[0], ends[:-1]])] if steps else numbers
     if len(np.unique(firsts)) < len(firsts):
         values, counts = np.unique(firsts, return_counts=True)
+        value = values[counts > 1][0]
+        number = int(value) if numbers.dtype.kind == "f" and float(value).is_integer() else value
         raise InvalidData(
-            f"{source}: the steps of episode {values[counts > 1][0]} of {name} are not together. "
-            f"Sort the rows by {name} first, and keep the order of steps."
+            f"{source}: the steps with {name} {number} are not together. Sort the rows by {name} first, and keep the "
+            "order of steps."
         )
     return ends
 
