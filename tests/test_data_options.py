@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import jaxtyping
 import numpy as np
-import pandas
 import pytest
 
 from conftest import Command
@@ -27,6 +26,10 @@ def save(path: Path, **changes: Any) -> Path:
     arrays: dict[str, Any] = {"obs": OBS, "goal": GOAL, "act": ACT, "episode_ends": ENDS}
     np.savez(path, **(arrays | changes))
     return path
+
+
+def frame(**columns: list[float]) -> Any:
+    return pytest.importorskip("pandas").DataFrame(columns)
 
 
 def test_keys_choose_arrays_in_the_given_order(tmp_path: Path) -> None:
@@ -67,10 +70,10 @@ def test_an_option_that_a_format_does_not_use_is_refused(tmp_path: Path) -> None
         (lambda: Demonstrations.from_episodes(cast(Any, None)), "a list of episodes is needed, .* of type NoneType"),
         (
             lambda: Demonstrations.from_episodes([{"state": OBS, "ctrl": ACT}]),
-            "episode 0 lacks act; it has state, ctrl.*choose with obs_keys",
+            r"episode 0 lacks act; it has state, ctrl.*choose with obs_keys and action_keys\.$",
         ),
         (
-            lambda: Demonstrations.from_dataframe(pandas.DataFrame({"obs": [0.0], "action": [0.0]})),
+            lambda: Demonstrations.from_dataframe(frame(obs=[0.0], action=[0.0])),
             "ends of episodes are unknown.*episode: episode_key=NAME",
         ),
     ],

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from diffclone.data.demonstrations import Demonstrations
 from diffclone.data.formats.contents import format_shape, import_optional
@@ -106,8 +106,13 @@ def open_blocks(source: str | Path, options: ReadOptions, memory: int) -> AnyDem
     return _open(source, options, open_some)
 
 
-def _open(source: str | Path, options: ReadOptions, use: Callable[[Format, Path, ReadOptions], D]) -> D:
+def _open(source: Any, options: ReadOptions, use: Callable[[Format, Path, ReadOptions], D]) -> D:
     """Find the format of a source and return what `use` makes of it. Errors are `InvalidData` with one line."""
+    if not isinstance(source, str | Path):
+        raise InvalidData(
+            f"the name of a file or folder is needed; it is an object of type {type(source).__name__}. Arrays are "
+            "given to Demonstrations.from_arrays."
+        )
     format, path, subset = _find_source(str(source))
     options = options.with_subset(str(source), subset)
     try:

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -27,18 +27,22 @@ from diffclone.data.formats.names import (
     sort_naturally,
 )
 from diffclone.data.formats.npz import NpzArrays
-from diffclone.data.formats.options import ReadOptions
+from diffclone.data.formats.options import ReadOptions, keywords_in_errors
 from diffclone.data.formats.rows import AnyRows, Arrays, drop_last
 from diffclone.errors import InvalidData
 
 SOURCE = "the list of episodes"
 
 
-def demonstrations_from_episodes(
-    episodes: Iterable[Any], meta: Mapping[str, Any], options: ReadOptions
-) -> Demonstrations:
+@keywords_in_errors()
+def demonstrations_from_episodes(episodes: Any, meta: Mapping[str, Any], options: ReadOptions) -> Demonstrations:
     """Read pairs (observations, actions), or dicts of arrays. Observations may be dicts as well."""
-    found = [_read_item(number, item, options) for number, item in enumerate(episodes)]
+    if not isinstance(episodes, Iterable):
+        raise InvalidData(
+            "a list of episodes is needed, each a pair (obs, act) or a dict of arrays; it is an object of type "
+            f"{type(episodes).__name__}."
+        )
+    found = [_read_item(number, item, options) for number, item in enumerate(cast(Iterable[Any], episodes))]
     contents = FileContents("list of episodes", *join_episodes(SOURCE, found), meta)
     return options.apply_bounds(contents.to_demonstrations(SOURCE, options))
 

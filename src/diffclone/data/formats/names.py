@@ -59,8 +59,8 @@ def check_names(source: Path | str, there: Collection[str], options: ReadOptions
     if any(lacks.values()):
         raise InvalidData(
             f"{source} lacks {' and '.join(name for name, missing in lacks.items() if missing)}; it has "
-            f"{list_names(there)}. Expected: obs, act and episode_ends, or observations, actions, terminals and "
-            "timeouts, or dones; or choose with --obs-keys, --action-keys and --episode-key."
+            f"{list_names(there)}. Expected: obs and act, or observations and actions; or choose with --obs-keys and "
+            "--action-keys."
         )
 
 

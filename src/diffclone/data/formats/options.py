@@ -1,7 +1,7 @@
 """What a user may say about reading a file: which arrays, which episodes, and what the actions are."""
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeAlias, TypeVar, final
 
@@ -54,6 +54,9 @@ class ReadOptions:
                 return tuple(map(freeze, value))
             return float(value) if isinstance(value, int) else value
 
+        if unknown := [name for name in values if name not in {field.name for field in fields(cls)}]:
+            known = ", ".join(field.name for field in fields(cls))
+            raise InvalidData(f"there is no option {unknown[0]} of reading; there are {known}.")
         single = {name: (values[name],) for name in ("obs_keys", "action_keys") if isinstance(values.get(name), str)}
         return cls(**{name: freeze(value) for name, value in {**values, **single}.items()})
 
@@ -97,6 +100,19 @@ def expand_bounds(bounds: tuple[Bound, Bound], size: int) -> tuple[list[float], 
             "dimensions, and no low above its high."
         )
     return low, high
+
+
+@contextmanager
+def keywords_in_errors() -> Generator[None, None, None]:
+    """Name options as keywords (obs_keys), not as flags (--obs-keys), in errors of functions that only Python calls."""
+    try:
+        yield
+    except InvalidData as error:
+        text = str(error)
+        for option in fields(ReadOptions):
+            flag = to_flag(option.name)
+            text = text.replace(f"{flag} NAME", f"{option.name}=NAME").replace(flag, option.name)
+        raise type(error)(text) from error.__cause__
 
 
 def to_flag(name: str) -> str:

@@ -19,7 +19,7 @@ from diffclone.data.formats.contents import import_optional
 from diffclone.data.formats.format import Format
 from diffclone.data.formats.memory import MemoryBudget
 from diffclone.data.formats.names import list_names
-from diffclone.data.formats.options import ReadOptions
+from diffclone.data.formats.options import ReadOptions, keywords_in_errors
 from diffclone.data.formats.rows import Rows, slice_rows
 from diffclone.errors import InvalidData
 
@@ -115,8 +115,14 @@ def check_same_columns(source: Path, schemas: Sequence[Sequence[str]]) -> None:
             )
 
 
+@keywords_in_errors()
 def demonstrations_from_frame(frame: Any, meta: Mapping[str, Any], options: ReadOptions) -> Demonstrations:
     """Read a data frame of pandas, polars, or of another package whose columns have `to_numpy`."""
+    if not hasattr(frame, "columns"):
+        raise InvalidData(
+            f"a data frame of pandas or polars is needed; it is of type {type(frame).__name__}. Arrays are given to "
+            "Demonstrations.from_arrays."
+        )
     demos = demonstrations_from_columns(FRAME, "data frame", FrameColumns(frame), meta, options)
     return options.apply_bounds(demos)
 
