@@ -278,7 +278,7 @@ NAN[2, 3], INF[1, 0] = np.nan, np.inf
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"observations": GOOD["obs"], "actions": GOOD["act"]}, "lacks episode_ends; it has observations, actions"),
+        ({"observations": GOOD["obs"], "actions": GOOD["act"]}, "has observations, actions, so that the ends"),
         (GOOD | {"obs": NAN}, "obs contains 1 NaN or infinite value, first in row 2, column 3"),
         (GOOD | {"act": INF}, "act contains 1 NaN or infinite value, first in row 1, column 0"),
         (GOOD | {"act": np.eye(3, 2)}, "observations and actions differ in length: 4 != 3"),
