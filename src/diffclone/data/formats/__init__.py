@@ -211,7 +211,7 @@ def _find_source(source: str) -> tuple[Format, Path, str]:
     path = Path(plain)
     if not path.exists():
         raise InvalidData(f"no such file: {path}.")
-    if path.stat().st_size == 0 if path.is_file() else path.is_dir() and not any(path.iterdir()):
+    if not any(path.iterdir()) if path.is_dir() else path.stat().st_size == 0:  # 0 for a named pipe, which would block
         raise InvalidData(f"{path} is {'an empty folder' if path.is_dir() else 'empty (0 bytes)'}.")
     refuse_pickle(path)
     # Content decides; the suffix helps where two formats share it, or where a damaged file is not recognised.
