@@ -17,6 +17,7 @@ from diffclone.experiments.record_index import RecordIndex, identify_measurement
 from diffclone.experiments.results import MeasuredValue, PrintedValue
 from diffclone.experiments.specification import Experiment, Measurement, RunOptions, TableCell, Variant
 from diffclone.records import Record
+from diffclone.reports.numbers import format_number, format_signed
 from diffclone.tasks import TASKS
 from example_experiments import BC, TINY, evaluation_of
 
@@ -146,3 +147,8 @@ def test_measurements_have_different_identities() -> None:
         RecordIndex([]).failure_reason(identify_measurement("x", Measurement("field", "x", task="maze"), options))
         is None
     )
+
+
+def test_negative_numbers_have_the_same_sign_as_negative_differences() -> None:
+    assert format_number(-377.1, "return") == format_signed(-377.1, "return") == "−377.1"
+    assert format_number(1e-7, "loss") == "1e-07"

@@ -50,8 +50,9 @@ def format_score_interval(interval: Sequence[float], metric: str) -> str:
 
 
 def format_number(value: float, unit: str) -> str:
-    """Format a number with the decimals of its unit."""
-    return f"{value:,.{DECIMALS[unit]}f}" if unit in DECIMALS else f"{value:,.4g}"
+    """Format a number with the decimals of its unit, and a minus sign as in `format_signed`."""
+    text = f"{value:,.{DECIMALS[unit]}f}" if unit in DECIMALS else f"{value:,.4g}"
+    return f"−{text[1:]}" if text.startswith("-") else text
 
 
 def format_signed(value: float, unit: str) -> str:
