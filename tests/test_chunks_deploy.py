@@ -119,3 +119,27 @@ def test_files_without_chunks_keep_their_format(tmp_path: Path) -> None:
     assert np.array_equal(action, loaded(STEPS[0]))
     assert np.array_equal(loaded.session()(STEPS[0]), action)
     assert plain.chunks == Chunks()
+
+
+@pytest.mark.parametrize("to", ["policy", "numpy", "onnx"])
+def test_a_nan_is_refused_at_its_own_step_and_forgotten(tmp_path: Path, to: Any) -> None:
+    settings: Any = {"horizon": 4, "execute": 4, "history": 4}
+    obs = np.concatenate([STEPS, np.ones((60, 1), np.float32)], 1)  # the last number never varies
+    demos = Demonstrations.from_arrays(obs, np.sin(STEPS), episode_ends=[20, 40, 60])
+    trained = fit(BC(training=Training(updates=2), network=Network(width=8), **settings), demos, device="cpu")
+    session = trained.session()
+    if to == "onnx":
+        pytest.importorskip("onnxruntime")
+    if to != "policy":
+        export(trained, tmp_path / "policy", to)
+        session = (
+            runtime.load(tmp_path / "policy").session() if to == "numpy" else onnx_session(str(tmp_path / "policy"))
+        )
+    broken, unused = obs[1].copy(), obs[1].copy()
+    broken[0], unused[2] = np.nan, np.nan
+    session(obs[0])
+    with pytest.raises(ValueError, match="NaN"):
+        session(broken)
+    if to != "onnx":  # which does not know what never varied
+        session(unused)
+    assert np.isfinite([session(row) for row in obs[1:12]]).all()

@@ -31,7 +31,7 @@ from diffclone.training.guide import TrainedGuide
 from diffclone.training.members import Member, from_matrix, to_matrix
 
 Array = TypeVar("Array", Tensor, npt.NDArray[Any])
-Observation: TypeAlias = npt.NDArray[Any] | Mapping[str, npt.ArrayLike]
+Observation: TypeAlias = npt.NDArray[Any] | Mapping[str, Any]
 """Rows of numbers, or a dict of parts such as an image and a state."""
 
 
@@ -144,7 +144,7 @@ class Policy:
     @overload
     def __call__(self, obs: Array) -> Array: ...
     @overload
-    def __call__(self, obs: Mapping[str, npt.ArrayLike]) -> npt.NDArray[Any]: ...
+    def __call__(self, obs: Mapping[str, Any]) -> npt.NDArray[Any]: ...
     def __call__(self, obs: Any) -> Any:
         """Return an action for an observation (size), or a batch of actions for a batch (batch, size).
 
@@ -199,16 +199,17 @@ class Policy:
     ) -> tuple[npt.NDArray[Any], Memory | None]:
         """Return (action, state), with the signature of Stable-Baselines3, so that its tools can use the policy.
 
-        The state is None if the policy has no memory. Otherwise pass it to the next call. It is not changed, so calls
-        can be repeated. None begins an episode in every row, `episode_start` in some rows.
+        The state, None if the policy has no memory, is for the next call. It is not changed, so that calls can be
+        repeated. None begins an episode in every row, `episode_start` in some rows.
         """
         del deterministic
         self._check_single("predict")
         if not self.chunks.has_memory:
             return self(observation), None
         try:
-            sizes = (self.dims.obs, self.dims.act)
-            return memory.predict(self.chunks, self.plan, sizes, self.to_rows(observation), state, episode_start)
+            sizes, varies = (self.dims.obs, self.dims.act), self.normaliser.obs_std.cpu().numpy() > 0
+            rows = self.to_rows(observation)
+            return memory.predict(self.chunks, self.plan, sizes, rows, state, episode_start, varies)
         except memory.InvalidInput as error:
             raise InvalidData(str(error)) from None
 
@@ -225,10 +226,7 @@ class Policy:
         return act.unflatten(-1, (self.chunks.horizon, -1)).cpu().numpy()
 
     def _check_finite(self, obs: Tensor) -> None:
-        """Refuse raw observations or windows (…, size) that are not finite after normalisation.
-
-        That clips infinity, and ignores a dimension that never varied.
-        """
+        """Refuse raw observations or windows (…, size) that are not finite after normalisation, which clips."""
         if not bool(obs.isfinite().all()) and not bool(self.window_normaliser.normalise_obs(obs).isfinite().all()):
             raise InvalidData("an observation contains NaN or infinity, for which no action is defined.")
 

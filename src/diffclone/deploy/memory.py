@@ -162,15 +162,19 @@ def predict(
     observation: npt.ArrayLike,
     memory: Memory | None = None,
     start: npt.ArrayLike | None = None,
+    varies: Flags | None = None,
 ) -> tuple[npt.NDArray[Any], Memory]:
     """Return the action for an observation (size), or those for a batch (rows, size), and the memory after it.
 
-    `sizes` are those of an observation and of an action. Without a memory, an episode begins.
+    `sizes` are those of an observation and of an action. Without a memory, an episode begins. NaN is refused at once,
+    since later windows would have it, but not in numbers that never varied in the demonstrations.
     """
     x = np.asarray(observation)
     rows = x[None] if x.ndim == 1 else x
     if rows.ndim != 2 or rows.shape[1] != sizes[0]:
         raise InvalidInput(f"the observation has shape {x.shape}; expected ({sizes[0]},) or (rows, {sizes[0]}).")
+    if np.isnan(rows if varies is None else rows[:, varies]).any():
+        raise InvalidInput("the observation contains NaN.")
     if memory is None:
         memory = Memory.blank(chunks, len(rows), *sizes)
     if len(memory) != len(rows):

@@ -32,8 +32,7 @@ FORMATS = (1, 2, 3, 4)
 """Versions of the file format. 2 has layer normalisation and residual connections, 3 has chunks, 4 is flow matching."""
 LAYER_NORM_EPS = np.float32(1e-5)
 MAX_LAYERS, MAX_CALLS = 100, 128
-NEGATIVE_SLOPE = np.float32(0.01)
-"""Of the leaky ReLU."""
+NEGATIVE_SLOPE = np.float32(0.01)  # of the leaky ReLU
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
@@ -47,7 +46,7 @@ class MissingMemory(InvalidPolicy):
 
 
 class InvalidObservation(ValueError):
-    """The observation or the noise has the wrong shape or contains NaN."""
+    """The observation or the noise has the wrong shape, or contains NaN or infinity that is not clipped."""
 
 
 def _memory() -> Any:
@@ -129,8 +128,9 @@ class Policy:
         """Return the action and the state, which is passed to the next call. None begins an episode."""
         if self.chunks is None:
             return self._call(observation), None
-        sizes = (self.observation_size, self.action_size)
-        return _memory().predict(self.chunks, self.plan, sizes, observation, state, episode_start)
+        size, varies = self.observation_size, np.broadcast_to(self._varies, self._mean.shape)
+        sizes = (size, self.action_size)
+        return _memory().predict(self.chunks, self.plan, sizes, observation, state, episode_start, varies[-size:])
 
     def plan(self, windows: Floats, rows: Any = None, noise: npt.ArrayLike | None = None) -> Floats:
         """Map windows (rows, history, size) to chunks (rows, horizon, size); noise is (rows, horizon · size)."""
@@ -175,6 +175,8 @@ class Policy:
         if self._limits is not None:
             np.maximum(z, self._limits[0], out=z)
             np.minimum(z, self._limits[1], out=z)
+        elif not np.isfinite(z).all():  # otherwise tanh makes a finite action of infinity
+            raise InvalidObservation("the observation contains NaN or infinity.")
         if start is None:
             action = self._network(z, self._biases, hidden)
         else:
@@ -197,9 +199,7 @@ class Policy:
             if self._residual and n:
                 np.add(h, z, out=h)
             z = h
-        out: Floats = np.dot(z, self._out)
-        np.add(out, self._out_bias, out=out)
-        return out
+        return np.dot(z, self._out) + self._out_bias
 
     def __repr__(self) -> str:
         return f"Policy({self.about.get('method')}, obs {self.observation_size}, act {self.action_size})"
