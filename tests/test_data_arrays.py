@@ -11,6 +11,8 @@ import pytest
 
 from diffclone import Demonstrations
 from diffclone.data.formats import describe
+from diffclone.data.formats.meta import order_keys
+from diffclone.data.formats.rows import Rows, read_all
 from diffclone.errors import DiffcloneWarning, InvalidData
 
 h5py: Any = pytest.importorskip("h5py")
@@ -56,6 +58,8 @@ def pad(values: Any, extra: int = 0, fill: float = 0) -> Any:
         {"observations": STATE, "actions": ACT, "lengths": LENGTHS},
         {"obs": STATE, "actions": ACT, "episode_starts": np.isin(np.arange(8), [0, 3, 4])},
         {"observations": STATE, "actions": ACT, "episode_id": NUMBERS},
+        {"observations": STATE, "actions": ACT, "episode_id": NUMBERS, "terminated": TERMINALS & False},
+        {"obs": STATE, "actions": ACT, "dones": TERMINALS, "episode_starts": np.isin(np.arange(8), [0, 3, 4])},
         {"obs/a": STATE[:, :1], "obs/b": STATE[:, 1:], "actions": ACT, "episode": NUMBERS},
     ],
     ids=lambda arrays: " ".join(arrays),
@@ -147,11 +151,14 @@ def test_without_lengths_all_episodes_are_as_long(tmp_path: Path, names: tuple[s
 
 
 def test_padding_without_lengths_is_refused(tmp_path: Path) -> None:
-    np.savez(tmp_path / "a.npz", obs=pad(STATE), actions=pad(ACT), dones=np.zeros((3, 4)))
+    no_flags = np.zeros((3, 4))
+    np.savez(tmp_path / "a.npz", obs=pad(STATE), actions=pad(ACT), dones=no_flags, truncated=no_flags)
     assert Demonstrations.load(tmp_path / "a.npz").lengths.tolist() == [4, 4, 4]
-    np.savez(tmp_path / "b.npz", obs=pad(STATE), actions=pad(ACT), episode_index=0)
-    with pytest.raises(InvalidData, match=r"2 of 3 episodes end in steps that are all zeros.*Add an array lengths"):
-        Demonstrations.load(tmp_path / "b.npz")
+    # Flags of termination alone do not tell which steps follow a time limit.
+    for name, more in (("b", {"episode_index": 0}), ("e", {"dones": no_flags}), ("f", {"terminated": no_flags})):
+        np.savez(tmp_path / f"{name}.npz", obs=pad(STATE), actions=pad(ACT), **more)  # pyright: ignore
+        with pytest.raises(InvalidData, match=r"2 of 3 episodes end in steps that are all zeros.*Add an array lengths"):
+            Demonstrations.load(tmp_path / f"{name}.npz")
     for name, wrong in (("lengths", [3, 0, 4]), ("lengths", [1, 5, 4]), ("dones", np.zeros((3, 5)))):
         np.savez(tmp_path / "c.npz", obs=pad(STATE), actions=pad(ACT), **{name: wrong})  # pyright: ignore
         with pytest.raises(InvalidData, match=name):
@@ -438,3 +445,34 @@ def test_datasets_of_the_hub_are_not_downloaded(tmp_path: Path) -> None:
     (tmp_path / "dataset_dict.json").write_text('{"splits": [".."]}')
     with pytest.raises(InvalidData, match=r"names the split '\.\.', which is not a folder in it"):
         Demonstrations.load(tmp_path)
+
+
+def test_a_missing_value_in_a_later_block_is_found(tmp_path: Path) -> None:
+    steps = 70_000
+    frame = pd.DataFrame({"obs_0": np.zeros(steps), "action": np.zeros(steps), "episode": np.arange(steps) // 1000})
+    flags = np.arange(steps) % 1000 == 999
+    missing = {
+        "episode": frame.assign(episode=frame.episode.astype("Int64").where(frame.index != steps - 1)),
+        "done": frame.drop(columns="episode").assign(done=pd.array(flags, "boolean")),
+    }
+    missing["done"].loc[steps - 5, "done"] = pd.NA
+    for name, table in missing.items():
+        path = tmp_path / f"{name}.parquet"
+        parquet.write_table(pa.Table.from_pandas(table), path, row_group_size=4096)
+        with pytest.raises(InvalidData, match=name):
+            Demonstrations.load(path)
+    dates = pd.to_datetime(["2026-01-01", "2026-01-01", None])
+    with pytest.raises(InvalidData, match="episode has no value at 1 of 3 steps, the first in row 2"):
+        Demonstrations.from_dataframe(frame.head(3).assign(episode=dates))
+
+
+def test_names_of_episodes_that_grow_in_a_later_block_stay_whole() -> None:
+    blocks = [np.array(["a", "b"]), np.array(["bcd", "bce"])]
+    assert read_all(Rows((4,), blocks[0].dtype, lambda: blocks)).tolist() == ["a", "b", "bcd", "bce"]
+
+
+def test_entries_of_a_tuple_are_in_the_order_of_their_numbers() -> None:
+    keys = [f"observations/_index_{n}" for n in range(12)]
+    assert order_keys(reversed(keys), {}) == keys
+    assert order_keys(["obs_9", "obs_10"], {}) == ["obs_10", "obs_9"]  # as Gymnasium orders a dict
+    assert order_keys(["b", "a"], {"observation_keys": [["b", 1], ["a", 2]]}) == ["b", "a"]

@@ -112,9 +112,7 @@ def _read_episodes(
             )
     if options.episode_key is not None:
         raise InvalidData(f"{source} has arrays of the shape (episodes, steps, size): remove --episode-key.")
-    lengths = _find_lengths(source, arrays, episodes, steps)
-    known = lengths is not None
-    lengths = np.full(episodes, steps) if lengths is None else lengths
+    lengths, known = _find_lengths(source, arrays, episodes, steps)
     contents = FileContents(
         label,
         {key: _drop_padding(values, lengths) for key, values in obs.items()},
@@ -125,8 +123,8 @@ def _read_episodes(
     )
     demos = contents.to_demonstrations(source, options)
     last = demos.episode_ends - 1
-    padded = int((~demos.obs[last].any(1) & ~demos.act[last].any(1)).sum())
-    if padded and not known:
+    padded = int((~known & ~demos.obs[last].any(1) & ~demos.act[last].any(1)).sum())
+    if padded:
         raise InvalidData(
             f"{source}: {padded} of {episodes} episodes end in steps that are all zeros, which are probably padding. "
             f"Add an array {LENGTHS[0]} with the number of steps of each episode."
@@ -134,11 +132,17 @@ def _read_episodes(
     return demos
 
 
-def _find_lengths(source: Path, arrays: Arrays, episodes: int, steps: int) -> npt.NDArray[np.int64] | None:
-    """Return the lengths of episodes from lengths, a mask, or flags; None if there are none of them."""
+def _find_lengths(
+    source: Path, arrays: Arrays, episodes: int, steps: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the lengths of episodes from lengths, a mask, or flags, and whether the length of each is known.
+
+    An episode without a flag may have ended at a time limit, and be padded, if there are no flags of time limits.
+    """
     names = [name for name in (*LENGTHS, *MASKS, *FLAGS, *TIME_LIMITS) if name in arrays]
+    known: Array = np.full(episodes, bool(names))
     if not names:
-        return None
+        return np.full(episodes, steps), known
     if names[0] in LENGTHS:
         lengths = read_all(arrays[names[0]]).reshape(-1)
     else:
@@ -159,6 +163,8 @@ def _find_lengths(source: Path, arrays: Arrays, episodes: int, steps: int) -> np
                 raise InvalidData(f"{source}: {names[0]} has gaps; the steps of an episode must come first.")
         else:
             lengths = np.where(marks.any(1), marks.argmax(1) + 1, steps)
+            if not {*flags} & {*TIME_LIMITS}:
+                known = np.asarray(marks.any(1))
     if (
         lengths.dtype.kind not in "iu"
         or lengths.shape != (episodes,)
@@ -168,7 +174,7 @@ def _find_lengths(source: Path, arrays: Arrays, episodes: int, steps: int) -> np
             f"{source}: {names[0]} must give each of the {episodes} episodes 1 to {steps} steps; it gives "
             f"{lengths.dtype} {format_shape(lengths.shape)} from {lengths.min():g} to {lengths.max():g}."
         )
-    return lengths.astype(np.int64)
+    return lengths.astype(np.int64), known
 
 
 def _drop_padding(values: AnyRows, lengths: npt.NDArray[np.int64]) -> Rows:

@@ -76,7 +76,10 @@ def expand_patterns(source: Path | str, there: Sequence[str], wanted: Sequence[s
 
 
 def find_ends(source: Path | str, arrays: Arrays, steps: int, options: ReadOptions) -> Ends:
-    """Return the ends of episodes, from the first of the known kinds of arrays that is there."""
+    """Return the ends of episodes, from the first of the known kinds of arrays that is there.
+
+    Flags of termination alone do not show time limits: the next kind of array, if there is one, may have more ends.
+    """
     if options.episode_key is not None:
         (key,) = expand_patterns(source, list(arrays), [options.episode_key], "--episode-key")[:1]
         return ends_of_runs(source, key, read_all(arrays[key]), steps)
@@ -97,11 +100,12 @@ def find_ends(source: Path | str, arrays: Arrays, steps: int, options: ReadOptio
         done = np.zeros(steps, dtype=bool)
         for name in flags:
             done |= _read_flags(source, name, arrays[name], steps)
-        return ends_of_flags(source, done, flags)
-    if STARTS in arrays:
-        return ends_of_flags(source, np.roll(_read_flags(source, STARTS, arrays[STARTS], steps), -1), [STARTS])
-    for name in (name for name in EPISODES if name in arrays):
-        return ends_of_runs(source, name, read_all(arrays[name]), steps)
+        others = [] if set(flags) & set(TIME_LIMITS) else [name for name in (STARTS, *EPISODES) if name in arrays]
+        for name in others[:1]:
+            done[_find_changes(source, name, arrays[name], steps) - 1] = True
+        return ends_of_flags(source, done, [*flags, *others[:1]])
+    for name in (name for name in (STARTS, *EPISODES) if name in arrays):
+        return _find_changes(source, name, arrays[name], steps)
     raise InvalidData(
         f"{source} has {list_names(arrays)}, so that the ends of episodes are unknown. Add {ENDS}, the number of steps "
         f"up to the end of each episode ([{steps}] for a single one), or {FLAGS[3]} and {TIME_LIMITS[0]}, or choose an "
@@ -152,6 +156,8 @@ def _is_missing(values: Array) -> npt.NDArray[np.bool_]:
     """Return where a table has no value: NaN, or None or nothing among texts."""
     if values.dtype.kind in "OU":
         return np.array([value is None or value == "" or value != value for value in values], dtype=np.bool_)
+    if values.dtype.kind in "mM":
+        return np.isnat(values)
     return np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), dtype=np.bool_)
 
 
@@ -174,6 +180,13 @@ def list_names(names: Iterable[str], most: int = 24) -> str:
     """Return names for a message."""
     names = list(names)
     return ", ".join([*names[:most], *(["…"] if len(names) > most else [])]) or "nothing"
+
+
+def _find_changes(source: Path | str, name: str, values: AnyRows, steps: int) -> Ends:
+    """Return the ends of episodes from flags of their starts, or from the number of each step's episode."""
+    if name == STARTS:
+        return ends_of_flags(source, np.roll(_read_flags(source, name, values, steps), -1), [name])
+    return ends_of_runs(source, name, read_all(values), steps)
 
 
 def _read_flags(source: Path | str, name: str, values: AnyRows, steps: int) -> npt.NDArray[np.bool_]:

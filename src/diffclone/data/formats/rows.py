@@ -57,6 +57,9 @@ def read_all(values: AnyRows) -> Array:
         return values
     found, start = np.empty(values.shape, values.dtype), 0
     for block in values:
+        # The first block decides on the type. A later one may have missing values, which other types show.
+        if block.dtype.kind in "SU" or not np.can_cast(block.dtype, found.dtype, "same_kind"):
+            found = found.astype(np.result_type(found, block), copy=False)
         found[start : start + len(block)] = block
         start += len(block)
     _check_length(values, start)
@@ -198,8 +201,8 @@ def _measure(
     """Return the number of rows of arrays, the size of a row of each, and the type of a matrix of all."""
     rows = check_lengths(source, name, columns)
     sizes = [_row_size(source, key, values) for key, values in columns.items()]
-    # Images too small for convolutions (`pictures.py`) are plain numbers.
-    plain = as_floats or any(values.dtype != np.uint8 or values.ndim > 2 for values in columns.values())
+    # Images too small for convolutions (`pictures.py`) are plain numbers, and so is a column of single bytes.
+    plain = as_floats or any(values.dtype != np.uint8 or values.ndim != 2 for values in columns.values())
     bytes_only = name == "obs" and not plain
     return rows, sizes, np.dtype(np.uint8 if bytes_only else np.float32)
 
