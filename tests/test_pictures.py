@@ -269,6 +269,40 @@ def test_images_alone_have_their_channels_ordered_too() -> None:
     assert np.array_equal(flatten_observation({"image": np.moveaxis(IMAGE[0], 0, 2)}, alone.meta), alone.obs[0])
 
 
+@pytest.mark.parametrize("sides", [(36, 40), (1, 36, 40), (36, 40, 1)])
+def test_grey_images_alone_are_one_observation_or_a_batch_as_they_were_recorded(sides: tuple[int, ...]) -> None:
+    image = IMAGE[:5, 0].reshape(5, *sides)
+    demos = Demonstrations.from_arrays({"image": image}, ACT[:5], episode_ends=[5])
+    assert demos.meta.get("images_without_channels") == (["image"] if len(sides) == 2 else None)
+    for part in (0, slice(5), slice(1)):
+        found = flatten_observation({"image": image[part]}, demos.meta)
+        assert np.array_equal(found, demos.obs[part])
+    policy = fit(BC(training=BRIEF), demos, seeds=range(5), device="cpu")
+    assert policy[0]({"image": image[0]}).shape == (2,)
+    assert policy[0]({"image": image[:1]}).shape == (1, 2)
+    assert policy({"image": image}).shape == (5, 5, 2)  # every member has acted on every row
+
+
+def test_a_recording_knows_images_without_channels() -> None:
+    gym = pytest.importorskip("gymnasium")
+    from diffclone.tasks.observations import Flattener
+
+    names = {"a": (36, 40), "b": (1, 36, 40), "c": (8, 8)}
+    spaces = {name: gym.spaces.Box(0, 255, shape, np.uint8) for name, shape in names.items()}
+    assert Flattener(gym.spaces.Dict(spaces)).images_without_channels == ["a"]
+    assert Flattener(spaces["a"]).images_without_channels == []
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.uint8])
+def test_arrays_that_demonstrations_are_made_from_stay_their_owners(dtype: Any) -> None:
+    x = np.zeros((STEPS, 2), dtype)
+    view = x[:]
+    demos = Demonstrations.from_arrays({"state": x}, ACT, episode_ends=ENDS)
+    view += 1
+    assert x.flags.writeable
+    assert not demos.obs.any()
+
+
 # Normalisation and batches.
 
 
@@ -570,6 +604,22 @@ def test_a_request_may_have_more_pixels_than_rows_are_allowed() -> None:
 def test_wrong_requests_are_one_clear_line(wrong: Any, message: str) -> None:
     with pytest.raises(RequestError, match=message):
         request({"image": IMAGE[0].tolist(), "state": STATE[0].tolist(), **wrong})
+
+
+def test_parts_of_a_request_with_equal_ends_are_not_mixed_up() -> None:
+    parts = [["obs/image", PIXELS], ["obs/left/pos", 1], ["obs/right/pos", 1]]
+    meta = {**META, "observation_keys": parts}
+    found = request({"image": IMAGE[0].tolist(), "right/pos": [8], "left/pos": [7]}, meta)
+    assert found[PIXELS:].tolist() == [7, 8]
+    nested = request({"obs": {"image": IMAGE[0].tolist()}, "right": {"pos": [8]}, "left": {"pos": [7]}}, meta)
+    assert np.array_equal(nested, found)
+    deep: dict[str, Any] = {}
+    for _ in range(500):
+        deep = {"a": deep}
+    with pytest.raises(RequestError, match=r"lacks obs/image|nested too deeply"):
+        request({"other": deep}, meta)
+    with pytest.raises(RequestError, match="has pos, and the policy needs obs/left/pos and obs/right/pos; name both"):
+        request({"image": IMAGE[0].tolist(), "pos": [7]}, meta)
 
 
 def test_requests_need_every_part_and_a_policy_with_parts() -> None:

@@ -10,6 +10,7 @@ second. `meta["image"]` and `meta["state_size"]` of the demonstrations have the 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -116,23 +117,28 @@ def flatten_observation(obs: Mapping[str, Any], meta: Mapping[str, Any]) -> npt.
     """Return a dict of parts, of one observation or of a batch, as rows (…, size) that a policy receives.
 
     The parts are those that the demonstrations name (`meta["observation_keys"]`); a name such as obs/image may be given
-    as image. Parts that the demonstrations do not have are ignored.
+    as image, and dicts may be nested. Parts that the demonstrations do not have are ignored.
+
+    A grey image (1, height, width) may also be a batch of one. Beside other parts their lengths decide. Alone it is one
+    observation, unless `meta["images_without_channels"]` says that the demonstrations have it as (height, width).
     """
     recorded: list[tuple[str, int]] = [(key, size) for key, size in meta.get("observation_keys", [])]
     if not recorded:
         raise InvalidData("the demonstrations of this policy have no named parts; give an array instead of a dict.")
     pixels, place = math.prod(meta.get("image") or (0,)), 0
     parts, leading = list[npt.NDArray[Any]](), list[list[tuple[int, ...]]]()
+    given, keys, flat = flat_parts(obs), [key for key, _ in recorded], meta.get("images_without_channels")
     for key, size in recorded:
-        name = find_part(key, obs)
-        values = to_array(obs[name])
+        name = find_part(key, given, keys)
+        values = to_array(given[name])
         picture = place < pixels
         if picture and values.dtype != np.uint8:
             raise InvalidData(f"{name} is {values.dtype}; images must be bytes, 0 … 255 (uint8).")
         if values.dtype.kind not in "fiub":
             raise InvalidData(f"{name} must contain numbers; it contains {values.dtype}.")
         parts.append(values)
-        leading.append(_find_leading(name, values, size, picture=picture))
+        channels = not (isinstance(flat, list) and key in flat)
+        leading.append(_find_leading(name, values, size, picture=picture, channels=channels))
         place += size
     # A part may fit as one observation and as a batch of one. Images come first, and the others must agree with them.
     common = next((axes for axes in leading[0] if all(axes in others for others in leading)), None)
@@ -148,12 +154,38 @@ def flatten_observation(obs: Mapping[str, Any], meta: Mapping[str, Any]) -> npt.
     return np.concatenate(rows, -1)
 
 
-def find_part(key: str, obs: Mapping[str, Any]) -> str:
-    """Return the name under which an observation has a recorded part: obs/image and obs.image may be image."""
-    names = (key, key.rpartition("/")[2], key.rpartition(".")[2])
-    if (name := next((name for name in names if name in obs), None)) is None:
-        raise InvalidData(f"the observation lacks {key}; it has {', '.join(map(str, obs))[:200] or 'nothing'}.")
-    return name
+def flat_parts(obs: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as one: {"left": {"pos": 1}} becomes {"left/pos": 1}."""
+    parts: dict[str, Any] = {}
+    for name, value in obs.items():
+        parts |= flat_parts(value, f"{prefix}{name}/") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return parts
+
+
+def find_part(key: str, obs: Mapping[str, Any], keys: Sequence[str] = ()) -> str:
+    """Return the name under which an observation without inner mappings has a recorded part.
+
+    This is the recorded name, or the longest end of it that the observation has: observation.images.front may be
+    images/front or front. An end is refused if it fits another of the recorded `keys` as well or better.
+    """
+    if key in obs:
+        return key
+    given, ends = {name.replace(".", "/"): name for name in map(str, obs)}, _ends_of(key)
+    if (end := next((end for end in ends if end in given), None)) is None:
+        raise InvalidData(f"the observation lacks {key}; it has {', '.join(given.values())[:200] or 'nothing'}.")
+    as_long = ends.index(end) + 1
+    if (rival := next((k for k in keys if k != key and end in _ends_of(k)[:as_long]), None)) is not None:
+        raise InvalidData(
+            f"the observation has {given[end]}, and the policy needs {key} and {rival}; name both in full."
+        )
+    return given[end]
+
+
+@lru_cache(1024)  # a policy asks for the same names at each step
+def _ends_of(key: str) -> tuple[str, ...]:
+    """Return a name and what remains of it without its first, its first two, … parts."""
+    parts = key.replace(".", "/").split("/")
+    return tuple("/".join(parts[k:]) for k in range(len(parts)))
 
 
 def to_rows(obs: Any, meta: Mapping[str, Any]) -> npt.NDArray[Any]:
@@ -183,14 +215,17 @@ def to_array(values: Any) -> npt.NDArray[Any]:
         raise InvalidData("an array is needed; rows of these values differ in length.") from None
 
 
-def _find_leading(name: str, values: npt.NDArray[Any], size: int, *, picture: bool) -> list[tuple[int, ...]]:
-    """Return the possible axes of a batch: those before the last axes, which together have this size.
+def _find_leading(
+    name: str, values: npt.NDArray[Any], size: int, *, picture: bool, channels: bool
+) -> list[tuple[int, ...]]:
+    """Return the possible axes of a batch: those before the last axes, which together have this size; likeliest first.
 
-    One number may have an axis of its own, as in demonstrations, or none.
+    One number may have an axis of its own, as in demonstrations, or none. `channels` is whether demonstrations have
+    images with an axis of channels: the axis of 1 before a grey image then belongs to the image.
     """
     shape = values.shape
-    most = min(len(shape), 3) if picture else len(shape)
-    axes = [n for n in (*range(1, most + 1), 0) if math.prod(shape[len(shape) - n :]) == size]
+    order = ((1, 3, 2) if channels else (1, 2, 3)) if picture else range(1, len(shape) + 1)
+    axes = [n for n in (*order, 0) if n <= len(shape) and math.prod(shape[len(shape) - n :]) == size]
     if not axes:
         discrete = values.dtype.kind in "iub" and not picture
         raise InvalidData(

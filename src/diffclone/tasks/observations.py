@@ -14,7 +14,7 @@ import numpy.typing as npt
 from gymnasium.spaces import Box, Dict, flatdim, flatten, flatten_space
 
 from diffclone.data.formats.pictures import is_picture
-from diffclone.data.layout import Layout, find_part, order_channels
+from diffclone.data.layout import Layout, find_part, flat_parts, order_channels
 from diffclone.errors import InvalidData, InvalidSettings
 
 GOAL = ("observation", "desired_goal")
@@ -30,15 +30,16 @@ class Flattener:
         self.space = space
         if isinstance(space, Dict):
             self.keys: tuple[str, ...] | None = tuple(space.spaces) if keys is None else tuple(keys)
-            if unknown := [key for key in self.keys if key not in space.spaces]:
+            spaces = _all_parts(space.spaces)
+            if unknown := [key for key in self.keys if key not in spaces]:
                 raise InvalidSettings(
                     f"observations have no part {unknown[0]!r}; they have {', '.join(map(str, space.spaces))}."
                 )
             if not self.keys or len(set(self.keys)) < len(self.keys):
                 raise InvalidSettings(f"name each part of the observations once; given: {', '.join(self.keys)}.")
             if with_images and keys is None:  # images come first, as demonstrations store them
-                self.keys = tuple(sorted(self.keys, key=lambda key: not _is_picture(space.spaces[key])))
-            self._parts = [space.spaces[key] for key in self.keys]
+                self.keys = tuple(sorted(self.keys, key=lambda key: not _is_picture(spaces[key])))
+            self._parts = [spaces[key] for key in self.keys]
         else:
             if keys:
                 raise InvalidSettings(
@@ -51,19 +52,18 @@ class Flattener:
         """The number of values in each part."""
         self.size = sum(self.sizes)
         """The number of values in a row."""
-        is_bytes = all(part.dtype == np.uint8 for part in self._parts)
-        self.dtype = np.dtype(np.uint8 if is_bytes else np.float32)
-        """The type in which demonstrations store rows: bytes for images."""
         pictures = [part for part in self._parts if with_images and _is_picture(part)]
         self.image = self._stack(pictures) if pictures else None
         """Channels, height and width of all images together; None if there are none."""
         numbers = self.size - sum(map(flatdim, pictures))
         self.layout = None if self.image is None or not numbers else Layout(self.image, numbers)
         """How demonstrations store rows with images and numbers; None for other rows."""
+        self.dtype = np.dtype(np.float32 if self.image is None or numbers else np.uint8)
+        """The type in which demonstrations store rows of images alone (bytes) or of numbers alone."""
 
     def __call__(self, obs: Any) -> npt.NDArray[Any]:
         """Return an observation as a new row, in the types of the space."""
-        values = [obs] if self.keys is None else [obs[key] for key in self.keys]
+        values = [obs] if self.keys is None else [self._look_up(obs, key) for key in self.keys]
         rows = [self._flatten(part, value) for part, value in zip(self._parts, values, strict=True)]
         if [row.size for row in rows] != self.sizes:
             raise InvalidData(
@@ -77,6 +77,11 @@ class Flattener:
         if self.layout is None:
             return row.astype(self.dtype)
         return self.layout.pack(row[: self.layout.pixels], row[self.layout.pixels :])
+
+    @staticmethod
+    def _look_up(obs: Any, key: str) -> Any:
+        """Return a part of an observation; agent/pos is a part of the part agent."""
+        return obs[key] if key in obs else flat_parts(obs)[key]
 
     def _flatten(self, part: gym.Space[Any], value: Any) -> npt.NDArray[Any]:
         if self.image is not None and _is_picture(part):
@@ -102,6 +107,12 @@ class Flattener:
         """Name and size of each part, as demonstrations store them; nothing if parts have no names."""
         return [] if self.keys is None else [list(part) for part in zip(self.keys, self.sizes, strict=True)]
 
+    @property
+    def images_without_channels(self) -> list[str]:
+        """Names of the images (height, width), as demonstrations store them."""
+        parts = zip(self.keys or (), self._parts, strict=False)
+        return [key for key, part in parts if _is_picture(part) and len(part.shape or ()) == 2]
+
 
 def recorded_keys(space: gym.Space[Any], keys: Sequence[str] | None = None) -> tuple[list[str] | None, list[str]]:
     """Return the parts of a Dict that are recorded by default, and those left out.
@@ -115,22 +126,30 @@ def recorded_keys(space: gym.Space[Any], keys: Sequence[str] | None = None) -> t
     if keys is None and set(names) == {*GOAL, "achieved_goal"}:
         keys = GOAL
     chosen = [name for name in names if not _is_image(space.spaces[name])] or names if keys is None else list(keys)
-    return chosen, [name for name in names if name not in chosen]
+    parts = names if set(chosen) <= set(names) else list(flat_parts(space.spaces))
+    return chosen, [name for name in parts if name not in chosen]
 
 
 def keys_in(space: gym.Space[Any], meta: Mapping[str, Any]) -> list[str] | None:
     """Return the parts of a Dict that demonstrations with this metadata have; None if they name others.
 
-    A recorded name such as observations/image stands for image.
+    A recorded name such as observations/image stands for image, and observations/agent/pos for pos of the Dict agent,
+    which is returned as agent/pos.
     """
     recorded = meta.get("observation_keys")
     if not isinstance(space, Dict) or not isinstance(recorded, list) or not recorded:
         return None
     names = [entry[0] for entry in recorded if isinstance(entry, list | tuple) and entry]
     try:
-        return [find_part(name, space.spaces) for name in names] if len(names) == len(recorded) else None
+        parts = _all_parts(space.spaces)
+        return [find_part(name, parts, names) for name in names] if len(names) == len(recorded) else None
     except InvalidData:
         return None
+
+
+def _all_parts(spaces: Mapping[str, gym.Space[Any]]) -> dict[str, gym.Space[Any]]:
+    """Return the parts of a Dict by name, and those of inner Dicts as agent/pos."""
+    return {**flat_parts(spaces), **spaces}
 
 
 def _is_picture(space: gym.Space[Any]) -> bool:

@@ -223,6 +223,8 @@ class RecordDemonstrations(AnyWrapper, RecordConstructorArgs):
             known["observation_keys"] = parts
         if self.flatten.image is not None:
             known["image"] = list(self.flatten.image)
+        if flat := self.flatten.images_without_channels:
+            known["images_without_channels"] = flat
         if self.flatten.layout is not None:
             known["state_size"] = self.flatten.layout.numbers
         if self.left_out:

@@ -1,6 +1,7 @@
 """The metadata of demonstrations as JSON in a file: parsing, and checks of the entries that other code uses."""
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -60,9 +61,15 @@ def observation_parts(meta: Mapping[str, Any]) -> list[tuple[str, int]]:
 
 
 def order_keys(keys: Iterable[str], meta: Mapping[str, Any]) -> list[str]:
-    """Return observation keys in their recorded order if exactly these are recorded, else sorted."""
-    keys, recorded = sorted(keys), [key for key, _ in observation_parts(meta)]
-    return recorded if sorted(recorded) == keys else keys
+    """Return observation keys in their recorded order if exactly these are recorded, else sorted.
+
+    Minari names the entries of a tuple by their numbers, _index_0, _index_1, …; all others are in the order of texts,
+    as Gymnasium orders the parts of a dict.
+    """
+    keys, recorded = set(keys), [key for key, _ in observation_parts(meta)]
+    if {*recorded} == keys:
+        return recorded
+    return sorted(keys, key=lambda key: re.sub(r"(?<=_index_)\d{1,18}", lambda number: number[0].zfill(18), key))
 
 
 def _is_shape(value: Any) -> bool:
@@ -87,6 +94,10 @@ EXPECTED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "observation_keys": (
         lambda value: value == [] or bool(observation_parts({"observation_keys": value})),
         "a list of [name, size]",
+    ),
+    "images_without_channels": (
+        lambda value: isinstance(value, list) and all(isinstance(name, str) for name in value),
+        "a list of names",
     ),
     "understood": (_is_summary, "the shapes of observations and left_out by name, and numbers of subsets"),
 }

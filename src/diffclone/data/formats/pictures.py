@@ -40,7 +40,10 @@ def read_observations(
         column += size
     matrix[:, pixels:] = state.astype("<f4", copy=False).view(np.uint8)
     size = {"state_size": state.shape[1]} if numbers else {}
-    return matrix, {**pictures, **numbers}, {"image": list(image), **size}
+    # Observations for a policy may be a batch or not, which the shape of a grey image alone does not tell.
+    flat = [key for key, values in pictures.items() if values.ndim == 3]
+    about = {"image": list(image), **size, **({"images_without_channels": flat} if flat else {})}
+    return matrix, {**pictures, **numbers}, about
 
 
 def from_parts(parts: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -54,6 +57,8 @@ def from_parts(parts: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     if not columns:
         raise InvalidData("obs is an empty dict; at least one array is needed.")
     matrix, stored, images = read_observations("obs", columns)
+    if any(matrix is values for values in columns.values()):  # demonstrations freeze it, and the array is the caller's
+        matrix = matrix.copy()
     return matrix, {"observation_keys": [[k, math.prod(v.shape[1:])] for k, v in stored.items()], **images}
 
 

@@ -94,20 +94,23 @@ def _from_json(body: bytes, size: int, meta: Meta) -> npt.NDArray[Any]:
 def _from_parts(values: Mapping[str, Any], meta: Meta) -> npt.NDArray[Any]:
     """Join the parts of an observation: lists of numbers, which may be nested, or the bytes of an image in base64."""
     # Imported here because the package `data` imports torch, which the other functions do not need.
-    from diffclone.data.layout import find_part, flatten_observation
+    from diffclone.data.layout import find_part, flat_parts, flatten_observation
 
     if not meta:
         raise RequestError(HTTPStatus.BAD_REQUEST, "the observation of this policy has no named parts; send numbers.")
     arrays, place, pixels = dict[str, npt.NDArray[Any]](), 0, math.prod(meta["image"])
     try:
+        parts, keys = flat_parts(values), [key for key, _ in meta["observation_keys"]]
         for key, size in meta["observation_keys"]:
-            name = find_part(key, values)
-            arrays[name] = _to_part(name, values[name], picture=place < pixels)
+            name = find_part(key, parts, keys)
+            arrays[name] = _to_part(name, parts[name], picture=place < pixels)
             place += size
         with np.errstate(over="ignore"):
             return flatten_observation(arrays, meta)
     except InvalidData as error:
         raise RequestError(HTTPStatus.BAD_REQUEST, str(error)) from None
+    except RecursionError:
+        raise RequestError(HTTPStatus.BAD_REQUEST, "the parts of the observation are nested too deeply.") from None
 
 
 def _to_part(name: str, value: Any, *, picture: bool) -> npt.NDArray[Any]:
