@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diffclone import Demonstrations
+from diffclone.data.splitting import check_fraction
 from diffclone.errors import DiffcloneWarning, InvalidData, InvalidFile
 
 MAZE = Path(__file__).parents[2] / "shared/demos/maze.pt"
@@ -423,3 +424,46 @@ def test_the_authors_maze_demonstrations() -> None:
     assert (demos.num_episodes, demos.num_steps) == (100, 18525)
     assert (demos.obs.shape[1], demos.act.shape[1]) == (6, 2)
     assert demos.lengths.mean() == 185.25
+
+
+def test_joined_refuses_the_same_size_with_other_columns() -> None:
+    parts = {"state": np.zeros((4, 2)), "goal": np.ones((4, 2))}
+    first, second = (
+        Demonstrations.from_episodes([{**{f"obs/{key}": parts[key] for key in keys}, "act": np.zeros((4, 1))}])
+        for keys in (("state", "goal"), ("goal",))
+    )
+    assert first.meta["observation_keys"] != second.meta.get("observation_keys")
+    swapped = Demonstrations(first.obs, first.act, first.episode_ends, {"observation_keys": [["b", 2], ["a", 2]]})
+    with pytest.raises(InvalidData, match="different parts of observations cannot be joined"):
+        first.joined(swapped)
+    images = [
+        Demonstrations(np.zeros((4, 60), np.uint8), first.act, first.episode_ends, {"image": sides})
+        for sides in ([3, 4, 5], [3, 5, 4])
+    ]
+    with pytest.raises(InvalidData, match=r"different images cannot be joined: \[3, 4, 5\], and \[3, 5, 4\]"):
+        images[0].joined(images[1])
+    assert first.joined(Demonstrations(first.obs, first.act, first.episode_ends)).num_episodes == 2
+
+
+def test_metadata_with_numpy_values_can_be_saved(tmp_path: Path) -> None:
+    meta = {"action_bounds": [np.array([-1.0]), np.array([1.0])], "seed": np.int64(3), "nested": {"x": np.float32(0.5)}}
+    demos = Demonstrations.from_arrays(np.zeros((3, 1)), np.zeros((3, 1)), episode_ends=[3], meta=meta)
+    demos.save(tmp_path / "a.npz")
+    assert (
+        Demonstrations.load(tmp_path / "a.npz").meta["action_bounds"] == [[-1.0], [1.0]] == demos.meta["action_bounds"]
+    )
+    assert (demos.meta["seed"], demos.meta["nested"]) == (3, {"x": 0.5})
+    with pytest.raises(InvalidData, match=r"meta must be what JSON can store; it contains .*, a object"):
+        Demonstrations.from_arrays(np.zeros((3, 1)), np.zeros((3, 1)), episode_ends=[3], meta={"a": object()})
+
+
+@pytest.mark.parametrize("done", [["False", "False", "True"], [0.0, np.nan, 1.0], [False, None, True]])
+def test_flags_that_are_no_flags_are_refused(done: Any) -> None:
+    with pytest.raises(InvalidData, match="done must contain true and false"):
+        Demonstrations.from_arrays(np.zeros((3, 1)), np.zeros((3, 1)), done=done)
+
+
+def test_subsample_refuses_an_unknown_unit() -> None:
+    check_fraction(0.5, "transition")
+    with pytest.raises(InvalidData, match="by must be 'episode' or 'transition'; it is 'episodes'"):
+        check_fraction(0.5, "episodes")

@@ -28,6 +28,7 @@ from diffclone.training.step import Dataset, Updates
 
 X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
 DEMOS = Demonstrations.from_arrays(X, np.sin(3 * X[:, :1]), episode_ends=[100, 200])
+OTHER = Demonstrations.from_arrays(X, np.zeros((200, 3)), episode_ends=[200])
 OTHERS = Demonstrations.from_arrays(X, np.cos(3 * X[:, :1]), episode_ends=[100, 200])
 
 SHORT = Training(updates=150, batch=16, lr=1e-3)
@@ -367,6 +368,12 @@ def test_a_number_of_seeds_means_the_first_ones(seeds: Any, tmp_path: Path, monk
         (CLONING, (X, X), {}, r"demos must be Demonstrations, which .*from_arrays\(.*; it is of type tuple"),
         (CLONING, X, {}, "demos must be Demonstrations.* of type ndarray"),
         (CLONING, DEMOS, {"held_out": "mine.npz"}, "held_out must be Demonstrations.* of type str"),
+        (
+            CLONING,
+            DEMOS,
+            {"held_out": OTHER},
+            "different sizes cannot be trained on and held out: .*act 1, and .*act 3",
+        ),
         (CLONING, DEMOS, {"precision": "float16"}, "precision must be float32 or tf32 or bfloat16; it is 'float16'"),
         (CLONING, DEMOS, {"device": None}, "unknown device None; use auto"),
     ],

@@ -16,6 +16,7 @@ from diffclone.data import AnyDemonstrations, Demonstrations, Normaliser, Stream
 from diffclone.data.formats import ReadOptions, open_blocks, read
 from diffclone.data.formats.memory import parse_bytes
 from diffclone.data.formats.options import NO_OPTIONS
+from diffclone.data.joining import check_same_columns
 from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidData, InvalidSettings
 from diffclone.model import Method
 from diffclone.policy import Policy
@@ -152,9 +153,7 @@ def open_demonstrations(
         return read(source, options) if memory is None else open_blocks(source, options, parse_bytes(memory))
     check_demonstrations("demos", source)
     if memory is not None and isinstance(source, Demonstrations):
-        raise InvalidSettings(
-            "memory is for demonstrations in files; these are in memory already. Give the path instead of them."
-        )
+        raise InvalidSettings("memory is for demonstrations in files; these are in memory already. Give their path.")
     return (
         source if memory is None or isinstance(source, Demonstrations) else replace(source, memory=parse_bytes(memory))
     )
@@ -220,9 +219,9 @@ def check_method(method: Any) -> None:
     check_sizes(method)
 
 
-def check_demonstrations(name: str, demos: Any) -> None:
+def check_demonstrations(name: str, demos: Any, kind: Any = AnyDemonstrations) -> None:
     """Refuse anything but demonstrations."""
-    if not isinstance(demos, Demonstrations | Streamed):
+    if not isinstance(demos, kind):
         raise InvalidData(
             f"{name} must be Demonstrations, which Demonstrations.load(path) and Demonstrations.from_arrays(obs, act, "
             f"episode_ends=[…]) return; it is of type {type(demos).__name__}."
@@ -234,7 +233,8 @@ def check_options(method: Method[Any], options: FitOptions, demos: AnyDemonstrat
     check_method(method)
     check_demonstrations("demos", demos)
     if options.held_out is not None:
-        check_demonstrations("held_out", options.held_out)
+        check_demonstrations("held_out", options.held_out, Demonstrations)
+        check_same_columns("trained on and held out", demos, options.held_out)
     if options.precision not in get_args(Precision):
         raise InvalidSettings(f"precision must be {' or '.join(get_args(Precision))}; it is {options.precision!r}.")
     check_windows(method.chunks, demos)

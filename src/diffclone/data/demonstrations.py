@@ -9,10 +9,11 @@ from typing import Any, Literal, final
 import numpy as np
 import numpy.typing as npt
 
+from diffclone.data.joining import check_same_columns
 from diffclone.data.layout import Layout
-from diffclone.data.matrices import check_action_bounds, check_finite, hash_arrays, list_some, to_matrix
+from diffclone.data.matrices import check_action_bounds, check_finite, hash_arrays, list_some, to_json, to_matrix
 from diffclone.data.notebook import demonstrations_table
-from diffclone.data.splitting import split_episodes
+from diffclone.data.splitting import check_fraction, split_episodes
 from diffclone.errors import InvalidData
 from diffclone.shapes import Floats, Seen
 
@@ -50,6 +51,7 @@ class Demonstrations:
                 f"they are {list_some(self.episode_ends)}."
             )
         check_action_bounds(self.meta.get("action_bounds"), self.act.shape[1])
+        object.__setattr__(self, "meta", to_json(self.meta))
         if self.layout is not None:
             self.layout.check(self.obs.shape[1])
             check_finite("obs, beside the image,", self.layout.numbers_of(self.obs))
@@ -87,12 +89,13 @@ class Demonstrations:
         if (episode_ends is None) == (done is None):
             raise InvalidData("give exactly one of episode_ends (numbers of steps) or done (one flag per step).")
         if done is not None:
-            flags = np.asarray(done).reshape(-1).astype(bool)
+            from diffclone.data.formats.names import to_flags
+
+            flags = to_flags("from_arrays", "done", np.asarray(done).reshape(-1))
             if len(flags) != len(rows):
                 raise InvalidData(f"done and obs differ in length: {len(flags)} != {len(rows)}.")
+            flags[-1:] = True  # steps after the last flag are kept as an episode that was cut off
             ends = np.flatnonzero(flags) + 1
-            # Steps after the last flag are kept as an episode that was cut off.
-            ends = ends if len(rows) == 0 or (len(ends) and ends[-1] == len(rows)) else [*ends, len(rows)]
         else:
             ends = np.asarray(episode_ends)
             if ends.ndim != 1 or (ends.size and not np.issubdtype(ends.dtype, np.integer)):
@@ -236,8 +239,7 @@ class Demonstrations:
         The released code takes transitions and rounds their number down. The steps that remain in an episode are then
         not consecutive, and an episode without any remaining step is dropped.
         """
-        if not 0 < fraction <= 1:
-            raise InvalidData(f"fraction must be above 0 and at most 1; it is {fraction:g}.")
+        check_fraction(fraction, by)
         rng = np.random.default_rng(seed)
         if by == "episode":
             count = max(1, round(fraction * self.num_episodes))
@@ -265,12 +267,7 @@ class Demonstrations:
 
     def joined(self, other: "Demonstrations") -> "Demonstrations":
         """Append other demonstrations. The metadata stays, and `meta["joined"]` lists what was added."""
-        sizes = [f"obs {d.layout or f'{d.obs.shape[1]} ({d.obs.dtype})'}, act {d.act.shape[1]}" for d in (self, other)]
-        if sizes[0] != sizes[1]:
-            raise InvalidData(
-                f"demonstrations of different sizes cannot be joined: {sizes[0]}, and {sizes[1]}. "
-                "Both must be of one task."
-            )
+        check_same_columns("joined", self, other)
         added = {
             "fingerprint": other.fingerprint,
             "episodes": other.num_episodes,

@@ -1,8 +1,9 @@
 """Conversion of arrays to the matrices (steps, size) of demonstrations, without more memory than the result; checks."""
 
 import hashlib
+import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -145,6 +146,21 @@ def check_action_bounds(bounds: Any, size: int) -> None:
         raise InvalidData(
             f"{expected}, and no low above its high; in dimension {k} low is {low[k]:g} and high is {high[k]:g}."
         )
+
+
+def to_json(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata without NumPy's arrays and numbers, which JSON does not have."""
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, np.ndarray | np.generic):
+            return value.tolist()
+        raise InvalidData(f"meta must be what JSON can store; it contains {str(value)[:60]}, a {type(value).__name__}.")
+
+    try:
+        json.dumps(meta)
+    except TypeError:
+        return json.loads(json.dumps(meta, default=convert))
+    return dict(meta)
 
 
 def hash_arrays(*arrays: npt.NDArray[Any]) -> str:

@@ -14,3 +14,11 @@ def split_episodes(count: int, fraction: float, seed: int) -> tuple[list[int], l
         )
     order = np.random.default_rng(seed).permutation(count)
     return np.sort(order[held_out:]).tolist(), np.sort(order[:held_out]).tolist()
+
+
+def check_fraction(fraction: float, by: str) -> None:
+    """Raise `InvalidData` for a fraction, or for something that cannot be subsampled."""
+    if not 0 < fraction <= 1:
+        raise InvalidData(f"fraction must be above 0 and at most 1; it is {fraction:g}.")
+    if by not in ("episode", "transition"):
+        raise InvalidData(f"by must be 'episode' or 'transition'; it is {by!r}.")

@@ -14,7 +14,7 @@ from diffclone.data.layout import Layout
 from diffclone.data.matrices import check_action_bounds
 from diffclone.data.moments import Moments
 from diffclone.data.notebook import demonstrations_table
-from diffclone.data.splitting import split_episodes
+from diffclone.data.splitting import check_fraction, split_episodes
 from diffclone.errors import InvalidData
 from diffclone.shapes import Floats, Seen
 
@@ -174,8 +174,7 @@ class Streamed:
         self, fraction: float, *, seed: int = 0, by: Literal["episode", "transition"] = "episode"
     ) -> "Streamed":
         """Return the same random fraction of the episodes as `Demonstrations.subsample`."""
-        if not 0 < fraction <= 1:
-            raise InvalidData(f"fraction must be above 0 and at most 1; it is {fraction:g}.")
+        check_fraction(fraction, by)
         if by != "episode":
             raise InvalidData("a fraction of the transitions cannot be read in blocks; take one of the episodes.")
         count = max(1, round(fraction * self.num_episodes))

@@ -179,9 +179,13 @@ def run_sweep(
     needs: Needs,
 ) -> list[Record]:
     """Run the trials that are missing, and return the Records of all. Resumes a sweep that was interrupted."""
-    for name, values in options.over.items():
-        for value in values:
-            configure(options, {name: value})
+    for fields in ({}, *({name: value} for name, values in options.over.items() for value in values)):
+        method = configure(options, fields)
+        if options.task is None and method.chunks.has_memory:
+            raise InvalidSettings(
+                "without --task, trials are compared by the errors of single actions, which need horizon 1 and history "
+                f"1; these have {method.horizon} and {method.history}. Add --task NAME, or set both to 1."
+            )
     train, held_out = parts
     open_folder(options, train, workspace.folder)
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
