@@ -1,9 +1,11 @@
 import asyncio
+import contextlib
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -129,6 +131,54 @@ def test_a_server_that_takes_too_long(ask: Ask) -> None:
 
     with serve_in_thread(Server(trained_policy(), slow)) as port, pytest.raises(ServerRefused, match="no response"):
         ask(f"http://127.0.0.1:{port}", "act", OBS[0], timeout=0.2)
+
+
+@contextlib.contextmanager
+def other_server(response: bytes) -> Generator[str, None, None]:
+    """Yield the address of a server that answers one request with these bytes."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(2**16)
+                connection.sendall(response)
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        thread.join()
+
+
+@pytest.mark.parametrize("method", ["act", "about"])
+@pytest.mark.parametrize(
+    ("response", "message"),
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", "no Content-Length"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", "no Content-Length"),
+        (b"SSH-2.0-OpenSSH\r\nContent-Length: 0\r\n\r\n", "no response of a policy server"),
+    ],
+)
+def test_responses_without_a_length_or_a_status(method: str, response: bytes, message: str) -> None:
+    arguments = [OBS[0]] if method == "act" else []
+    with other_server(response) as address, pytest.raises(ServerRefused, match=message):
+        ask_async(address, method, *arguments)
+
+
+@both
+@pytest.mark.parametrize("body", [b"", b"hi", b"3", b'"hi"', b"\xff"])
+def test_a_description_of_another_server(ask: Ask, body: bytes) -> None:
+    response = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    with other_server(response) as address, pytest.raises(ServerRefused, match="does not describe a policy") as refused:
+        ask(address, "about")
+    assert refused.value.status == 200
+
+
+@both
+def test_a_token_that_was_read_from_a_file(url: str, ask: Ask) -> None:
+    assert ask(url, "about", token=f"{TOKEN}\r\n")["observation_size"] == 3
+    with pytest.raises(InvalidSettings, match=r"the token contains '\\n', which no HTTP header can"):
+        ask(url, "about", token="one\ntwo")
 
 
 def test_a_connection_that_the_server_closed_is_opened_again() -> None:

@@ -137,6 +137,26 @@ def test_nan_stays_nan(tmp_path: Path) -> None:
     assert np.isnan(load_onnx(tmp_path / "p.onnx")(np.full((1, 4), np.nan, np.float32))).all()
 
 
+@pytest.mark.parametrize("name", ["bc", "not normalised"])
+def test_infinity_is_clipped_or_no_action_is_defined(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    policy = train(*POLICIES[name])[0]
+    for to in ("onnx", "numpy"):
+        export.export(policy, tmp_path / to, to)
+    from_onnx, from_numpy = load_onnx(tmp_path / "onnx"), runtime.load(tmp_path / "numpy")
+    obs = OBS[:2].copy()
+    obs[0, 0] = np.inf
+    if name == "bc":
+        assert np.allclose(from_onnx(obs), policy(obs), atol=1e-5)
+        assert np.allclose(from_numpy(obs), policy(obs), atol=1e-5)
+        return
+    assert np.isnan(from_onnx(obs)).all(1).tolist() == [True, False]
+    for given in (obs, obs[0]):
+        with pytest.raises(runtime.InvalidObservation, match="the observation contains NaN or infinity"):
+            from_numpy(given)
+    assert np.allclose(from_numpy(OBS[0]), policy(OBS[0]), atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "method"),
     [

@@ -376,6 +376,14 @@ def test_the_unusual_episode_is_ranked_first() -> None:
     assert (again.score == ranking.score).all()
 
 
+def test_the_unusual_episode_among_equal_ones_is_ranked_first() -> None:
+    obs, act = drive(0)
+    ranking = rank_episodes(demonstrations([*[(obs, act)] * 6, (20 * obs + 50, act)]))
+    assert ranking.order[0] == 6
+    assert ranking.score[6] > 3
+    assert ranking.score[:6] == pytest.approx(0)
+
+
 def test_a_single_episode_has_score_zero() -> None:
     assert rank_episodes(demonstrations([drive(0)])).score.tolist() == [0]
 
@@ -507,3 +515,21 @@ def test_a_guide_ranks_episodes(tmp_path: Path, capsys: pytest.CaptureFixture[st
         Inspect(str(tmp_path / "mine.npz"), run_folder=tmp_path / "bc").run()
     with pytest.raises(InvalidFile, match="not a run"):
         Inspect(str(tmp_path / "mine.npz"), run_folder=tmp_path).run()
+
+
+def test_a_guide_of_windows_and_chunks_ranks_episodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training, network = Training(updates=64, batch=32), Network(width=16)
+    guide = DiffusionGuide(training=training, width=16, depth=2)
+    method = DBC(training=training, network=network, guide=guide, history=2, horizon=4, execute=2)
+    run = train_run(tmp_path / "dbc", method, demonstrations(good()), FitOptions(device="cpu"))
+    episodes = good(4)
+    episodes[2] = (episodes[2][0] + 6, -4 * episodes[2][1])
+    episodes.append((episodes[0][0][:1], episodes[0][1][:1]))  # shorter than a window and than a chunk
+    demonstrations(episodes).save(tmp_path / "mine.npz")
+    Inspect(str(tmp_path / "mine.npz"), run_folder=tmp_path / "dbc", json=True).run()
+    ranked = json.loads(capsys.readouterr().out)["episodes"]
+    assert ranked[0]["episode"] == 2
+    trained = run.policy()[0].guide
+    assert trained is not None
+    (obs, act), found = episodes[4], next(e["cost"] for e in ranked if e["episode"] == 4)
+    assert found == pytest.approx(float(trained.cost(np.tile(obs, 2), np.tile(act, 4), draws=8)[0]), rel=1e-5)

@@ -18,9 +18,12 @@ from diffclone import (
     EnergyGuide,
     Network,
     Normaliser,
+    Policy,
     Training,
+    fit,
 )
-from diffclone.deploy.calibration import Rule, find_thresholds
+from diffclone.data.layout import Layout
+from diffclone.deploy.calibration import Rule, calibrate, find_thresholds
 from diffclone.deploy.monitor import CALIBRATION, WEIGHTS, EpisodeMonitor, Monitor
 from diffclone.deploy.monitors import (
     SCORES,
@@ -386,6 +389,40 @@ def test_an_episode_that_is_followed_equals_a_whole_one(names: tuple[str, ...], 
                 assert step.values[part] == pytest.approx(whole.values[part][k], rel=1e-4, abs=1e-6)
             assert bool(step.alarm.both) == whole.alarm.both[k]
         begin = end
+
+
+def test_observations_may_be_parts_and_stored_rows() -> None:
+    rng, layout = np.random.default_rng(0), Layout((1, 36, 36), 2)
+    parts = {"image": rng.integers(0, 256, (60, 1, 36, 36), np.uint8), "state": rng.normal(size=(60, 2))}
+    meta = {"observation_keys": [["image", 36 * 36], ["state", 2]], "image": [1, 36, 36], "state_size": 2}
+    stored = layout.pack(parts["image"].reshape(60, -1), parts["state"])
+    demos = Demonstrations.from_arrays(stored, DEMOS.act, episode_ends=range(3, 61, 3), meta=meta)
+    context = Context(BC(), Normaliser.from_demonstrations(demos))
+    monitor = Monitor(
+        context, [FittedScore.fit("nearest", NearestScore(), context, context.pairs(demos))], meta=demos.meta
+    )
+    expected = monitor.score(demos.observe(slice(None)), demos.act).both
+    for given in (demos.obs, parts):
+        np.testing.assert_array_equal(monitor.score(given, demos.act).both, expected)
+    calibration = find_thresholds(monitor, demos, 0.2, Rule(threshold="constant", window=1))
+    watch = EpisodeMonitor(dataclasses.replace(monitor, calibration=calibration))
+    for given in (demos.obs[0], {name: values[0] for name, values in parts.items()}):
+        assert watch(given, demos.act[0]).both == pytest.approx(expected[0], rel=1e-4)
+
+
+def test_a_saved_policy_with_named_parts_is_followed(tmp_path: Path) -> None:
+    meta = {"observation_keys": [["position", 2], ["speed", 1]]}
+    train, held_out = (
+        Demonstrations.from_arrays(d.obs, d.act, episode_ends=d.episode_ends, meta=meta) for d in (DEMOS, EPISODES)
+    )
+    policy = fit(BC(training=SMALL, network=Network(width=8, depth=1)), train, device="cpu", suggest=False)
+    policy = calibrate(policy, held_out, 0.2, rule=Rule("nearest", window=1), training=train)
+    policy.save(tmp_path / "policy")
+    obs = {"position": DEMOS.obs[0, :2], "speed": DEMOS.obs[0, 2:]}
+    action = policy(obs)
+    for known in (policy, Policy.load(tmp_path / "policy")[0]):
+        watch = EpisodeMonitor(known.calibrated_monitor)
+        assert watch(obs, action).both == known.monitor(obs, action).both == known.monitor(DEMOS.obs[0], action).both
 
 
 def test_two_scores_must_agree() -> None:

@@ -173,14 +173,16 @@ def check_page(path: Path, flag: str = "--page") -> None:
 def guide_costs(folder: Path, demos: Demonstrations) -> Costs:
     """Return the mean cost of a run's guide in each episode, with the same random draws for all."""
     from diffclone.training.runs import Run
+    from diffclone.training.windows import gather_all
 
     policy = Run(folder).policy()[0]
     if policy.guide is None:
         raise InvalidSettings(f"{folder} holds {type(policy.method).__name__}, which has no guide; use a run of dbc.")
     costs: list[float] = []
-    for obs, act in demos.episodes():
+    for episode in demos.episodes():  # one after the other, because windows of all images may not fit into memory
+        obs, act = gather_all(Demonstrations(*episode, np.array([len(episode[0])]), demos.meta), policy.chunks)
         steps = np.linspace(0, len(obs) - 1, min(COST_STEPS, len(obs))).round().astype(int)
-        costs.append(float(policy.guide.cost(policy.to_rows(obs[steps]), act[steps], draws=COST_DRAWS).mean()))
+        costs.append(float(policy.guide.cost(obs[steps], act[steps], draws=COST_DRAWS).mean()))
     return np.array(costs)
 
 

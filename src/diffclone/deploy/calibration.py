@@ -166,7 +166,7 @@ def calibrate(
         )
     (rule := rule or Rule()).settings(with_training=training is not None)  # refuses mistakes before scores are fitted
     (split_shape if rule.threshold == "band" else conformal_rank)(episodes.num_episodes, alpha)
-    monitor = make_monitor(policy, member, rule.scores, training)
+    monitor = replace(make_monitor(policy, member, rule.scores, training), meta=policy.data.get("meta", {}))
     calibration = replace(
         find_thresholds(monitor, episodes, alpha, rule),
         member=range(len(policy))[member],

@@ -16,6 +16,7 @@ import asyncio
 import http.client
 import io
 import json
+import re
 import secrets
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ PORT = 8765
 MAX_HEAD_BYTES = 64 * 2**10
 
 Floats: TypeAlias = npt.NDArray[np.float32]
+_Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class ServerRefused(DiffcloneError):
@@ -66,8 +68,7 @@ class _Session:
         return _Session(follow=self.follow, name=self.name)
 
     def headers(self) -> dict[str, str]:
-        monitor = {"X-Monitor": "episode"} if self.follow else {}
-        return {"X-Session": self.name, "X-Step": str(self.step), **monitor}
+        return {"X-Session": self.name, "X-Step": str(self.step)} | ({"X-Monitor": "episode"} if self.follow else {})
 
 
 @final
@@ -75,7 +76,7 @@ class _Session:
 class _Address:
     host: str
     port: int
-    token: str | None
+    token: str
 
     @classmethod
     def parse(cls, url: str, token: str | None) -> "_Address":
@@ -88,19 +89,18 @@ class _Address:
             raise InvalidSettings(
                 f"{url} is not the address of a policy server; expected e.g. http://127.0.0.1:{PORT}."
             )
+        token = (token or "").strip()  # a token that was read from a file ends in a line break
+        if found := re.search(r"[\x00-\x1f\x7f]", token):
+            raise InvalidSettings(f"the token contains {found[0]!r}, which no HTTP header can; pass the token alone.")
         return cls(host, port, token)
 
     def headers(self, body: bytes, session: _Session | None = None) -> dict[str, str]:
         """Return the headers of a request."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         headers = {"Host": f"{host}:{self.port}", "Content-Length": str(len(body))}
-        if body:
-            headers["Content-Type"] = NPY
-        if session is not None:
-            headers |= session.headers()
-        if self.token is not None:
-            headers["Authorization"] = f"Bearer {self.token}".encode().decode("latin-1")
-        return headers
+        headers |= {"Content-Type": NPY} if body else {}
+        headers |= {} if session is None else session.headers()
+        return headers | ({"Authorization": f"Bearer {self.token}".encode().decode("latin-1")} if self.token else {})
 
     def unreachable(self, error: Exception) -> ServerRefused:
         reason = str(error) or type(error).__name__
@@ -133,6 +133,13 @@ def _to_reply(body: bytes) -> Reply:
     except (ValueError, EOFError) as error:
         raise ServerRefused(f"the response is not an npy file ({str(error)[:200]}).", http.HTTPStatus.OK) from None
     return Reply(action, None if scores is None else {name: scores[name] for name in scores.dtype.names or ()})
+
+
+def _to_about(body: bytes) -> dict[str, Any]:
+    try:
+        return dict(json.loads(body))
+    except (ValueError, TypeError) as error:
+        raise ServerRefused(f"the response does not describe a policy ({error}).", http.HTTPStatus.OK) from None
 
 
 @final
@@ -176,12 +183,11 @@ class PolicyClient:
 
     def about(self) -> dict[str, Any]:
         """Return the server's description of its policy."""
-        return json.loads(self._request("GET", "/about"))
+        return _to_about(self._request("GET", "/about"))
 
     def _request(self, verb: str, path: str, body: bytes = b"", session: _Session | None = None) -> bytes:
         # The server closes a connection that was idle for long, so a request on an old one is repeated on a new one.
-        attempts = (True, False) if self._connection.sock is not None else (False,)
-        for may_repeat in attempts:
+        for may_repeat in (True, False) if self._connection.sock is not None else (False,):
             try:
                 self._connection.request(verb, path, body or None, self._address.headers(body, session))
                 response = self._connection.getresponse()
@@ -201,9 +207,6 @@ class PolicyClient:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-_Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @final
@@ -244,7 +247,7 @@ class AsyncPolicyClient:
 
     async def about(self) -> dict[str, Any]:
         """Return the server's description of its policy."""
-        return json.loads(await self._request("GET", "/about"))
+        return _to_about(await self._request("GET", "/about"))
 
     async def _request(self, verb: str, path: str, body: bytes = b"", session: _Session | None = None) -> bytes:
         head = "".join(f"{name}: {value}\r\n" for name, value in self._address.headers(body, session).items())
@@ -271,6 +274,8 @@ class AsyncPolicyClient:
             except asyncio.LimitOverrunError:
                 raise http.client.LineTooLong("response headers") from None
             headers = http.client.parse_headers(io.BytesIO(fields))
+            if headers["Content-Length"] is None:  # servers of policies always send it
+                raise http.client.HTTPException("the response has no Content-Length")
             body = await reader.readexactly(int(headers["Content-Length"]))
             keep = headers.get("Connection", "").lower() != "close"
         finally:  # also if the call is cancelled: the rest of a response must not reach the next call
@@ -278,7 +283,7 @@ class AsyncPolicyClient:
                 self._idle.append(streams)
             else:
                 writer.close()
-        return _decode(int(line.split(b" ")[1]), body)
+        return _decode(int(line.partition(b" ")[2][:3]), body)
 
     async def close(self) -> None:
         """Close the connections."""

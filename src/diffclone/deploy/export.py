@@ -188,6 +188,8 @@ def encode_onnx(policy: PolicyArrays) -> bytes:
         x = node("Where", constant(varies), x, constant(np.float32(0)))
     if np.isfinite(policy.obs_limit):
         x = clip(x, np.float32(-policy.obs_limit), np.float32(policy.obs_limit))
+    else:  # infinity becomes NaN, which reaches the action; otherwise tanh makes a finite action of it
+        x = node("Add", x, node("Sub", x, x))
     if policy.image is not None:
         numbers: str | None = None
         if policy.numbers:  # of each observation, after its pixels

@@ -8,10 +8,10 @@ The scores are in `monitors/`, one file each; `monitors/thresholds.py` has the e
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,14 @@ import torch
 from torch import Tensor
 
 from diffclone.data import Demonstrations, Normaliser
+from diffclone.data.layout import to_rows
 from diffclone.deploy.monitors import SCORES, GuideScore
 from diffclone.deploy.monitors.base import Context, FittedScore
 from diffclone.deploy.monitors.calibrated import AGAIN, FORMAT, Calibration
 from diffclone.deploy.monitors.following import Follower, Recent
 from diffclone.deploy.monitors.results import Alarm, Numbers, Score
 from diffclone.deploy.monitors.thresholds import agree, moving_average
+from diffclone.deploy.policy_config import PolicyConfig
 from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings
 from diffclone.files import read_json, read_tensors, write_json, write_tensors
 from diffclone.model import Dims, Model
@@ -32,7 +34,10 @@ from diffclone.rng import Rng
 from diffclone.settings import from_dict, to_dict
 from diffclone.training.guide import parts_from_tensors
 
-CALIBRATION, WEIGHTS = "calibration.json", "monitor.safetensors"
+CALIBRATION, WEIGHTS, CONFIG = "calibration.json", "monitor.safetensors", "config.json"
+
+Observation: TypeAlias = npt.ArrayLike | Mapping[str, Any]
+"""Rows of numbers, or a dict of parts such as an image and a state."""
 
 
 @final
@@ -46,6 +51,8 @@ class Monitor:
     """The scores with their weights. If there are several, an alarm is raised where all of them are high."""
     calibration: Calibration | None = None
     """The thresholds; None before calibration."""
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Metadata of the policy's demonstrations: the parts of an observation, which may then be a dict or stored rows."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -57,7 +64,7 @@ class Monitor:
         """The numbers that have thresholds: those of the score, or "both" alone if several must agree."""
         return self.scores[0].settings.parts if len(self.scores) == 1 else ("both",)
 
-    def score(self, obs: npt.ArrayLike, act: npt.ArrayLike) -> Score:
+    def score(self, obs: Observation, act: npt.ArrayLike) -> Score:
         """Score one pair (size), (size) or a batch (batch, size), (batch, size), in raw units.
 
         Alarms use the constant thresholds of single steps: rows need not belong to one episode. `EpisodeMonitor`
@@ -69,12 +76,13 @@ class Monitor:
         # `~(score <= threshold)` instead of `score > threshold`: NaN scores raise an alarm.
         return Score(values, Alarm({name: np.asarray(~(values[name] <= q.single[name])) for name in self.parts}))
 
-    def values(self, obs: npt.ArrayLike, act: npt.ArrayLike) -> dict[str, Numbers]:
+    def values(self, obs: Observation, act: npt.ArrayLike) -> dict[str, Numbers]:
         """Return the scores of single steps by name."""
+        rows = to_rows(obs, self.meta)
         with torch.no_grad():
-            batches = [[f.score(self.context, s, a) for f in self.scores] for s, a in self.context.batches(obs, act)]
+            batches = [[f.score(self.context, s, a) for f in self.scores] for s, a in self.context.batches(rows, act)]
         joined = [torch.cat(column, -1).cpu().numpy() for column in zip(*batches, strict=True)]
-        shape = np.shape(obs)[:-1]
+        shape = rows.shape[:-1]
         if len(self.scores) == 1:
             return {name: row.reshape(shape) for name, row in zip(self.parts, joined[0], strict=True)}
         own = {
@@ -155,7 +163,8 @@ class Monitor:
             FittedScore.load(name, score, context, below(tensors, f"scores.{name}."), source)
             for name, score in settings.items()
         ]
-        monitor = cls(context, fitted, calibration)
+        meta = PolicyConfig.read(config).data.get("meta", {}) if (config := folder / CONFIG).exists() else {}
+        monitor = cls(context, fitted, calibration, meta)
         if not set(monitor.parts) <= {*calibration.single} & {*calibration.thresholds} or (
             len(fitted) > 1 and not calibration.units
         ):
@@ -206,7 +215,7 @@ class EpisodeMonitor:
         self.recent: Recent = {}
         self.step = 0
 
-    def __call__(self, obs: npt.ArrayLike, act: npt.ArrayLike) -> Score:
+    def __call__(self, obs: Observation, act: npt.ArrayLike) -> Score:
         """Return the scores of the last steps, averaged over the window, and the alarms of this step."""
         score, self.recent = self.follow(self.recent, self.monitor.values(obs, act), self.step)
         self.step += 1

@@ -124,7 +124,10 @@ def _mahalanobis(rows: Matrix) -> Matrix:
 
 
 def _scale_robustly(values: Matrix) -> Matrix:
-    """Return deviations from the median in units of the median absolute deviation, scaled as for a normal."""
+    """Return deviations from the median in units of the median absolute deviation, scaled as for a normal.
+
+    The median is 0 if more than half of the values are alike; the mean absolute deviation then takes its place.
+    """
     deviations = values - np.median(values)
-    unit = 1.4826 * np.median(np.abs(deviations))
+    unit = 1.4826 * np.median(np.abs(deviations)) or 1.2533 * np.mean(np.abs(deviations))
     return deviations / unit if unit > 0 else np.zeros_like(deviations)
