@@ -216,6 +216,11 @@ def test_infinity_is_clipped_like_any_far_observation(demos: Demonstrations) -> 
         (("--seeds", "1000000000"), "at most 100000 members; these would be 1000000000"),
         (("--method", "bc", "--network.width", "10000000"), "network.width is 10000000; it can be at most 65536"),
         (("--method", "bc", "--network.depth", "1000000"), "network.depth is 1000000; it can be at most 1000"),
+        (
+            ("--method", "ibc", "--counter-examples", "10000000"),
+            "counter_examples is 10000000; it can be at most 65536",
+        ),
+        (("--method", "bc", "--vary", "training.lr=1", "training.lr=2"), "--vary names training.lr twice; give all of"),
         (("--method", "bc", "--training.batch", "10000000"), "training.batch is 10000000; it can be at most 1048576"),
     ],
 )

@@ -99,6 +99,12 @@ def test_an_image_without_a_member_axis_is_shared() -> None:
     assert torch.equal(net(x[0]), net(x))
 
 
+def test_members_can_share_one_network() -> None:
+    net = ConvNet(IMAGE, 3, NETWORK, double(0))
+    x = torch.cat([double(seed)["x"].normal(4, SIZE) for seed in (1, 2)])
+    torch.testing.assert_close(net(x), torch.cat([net(x[:1]), net(x[1:])]), rtol=1e-12, atol=1e-12)
+
+
 def test_the_gradient_of_a_convolution_by_finite_differences() -> None:
     layer = Convolution(2, 3, 3, 2, dataclasses.replace(NETWORK, init="default"), double(0, 1))
     x = double(2, 3)["x"].normal(2, 2, 6, 5).requires_grad_()

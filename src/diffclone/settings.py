@@ -8,6 +8,7 @@ added later is therefore left out while it has the value that its absence means 
 """
 
 import dataclasses
+import math
 import sys
 import types
 from collections.abc import Mapping, Sequence
@@ -44,6 +45,10 @@ LARGEST = {
     "history": 1000,
     "modes": 10_000,
     "batch": 2**20,
+    "counter_examples": 2**16,
+    "samples": 2**20,
+    "walks": 2**20,
+    "blocks": 1000,
 }
 """The largest values of fields that give sizes. Anything larger is an error, and could fill the memory of a machine."""
 
@@ -111,6 +116,8 @@ def check_types(settings: Any, path: str = "") -> None:
             if converted is not value:  # made of a dict
                 raise InvalidSettings(f"{place} must be {type(converted).__name__}(…); it is {_shorten(value)}.")
             check_types(value, place)
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise InvalidSettings(f"{place} must be a finite number; it is {value}.")
 
 
 def check_sizes(settings: Any, path: str = "") -> None:

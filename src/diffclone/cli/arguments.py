@@ -110,6 +110,10 @@ def parse_values(flag: str, entries: Sequence[str]) -> dict[str, list[float]]:
     parsed: dict[str, list[float]] = {}
     for entry in entries:
         name, _, values = entry.partition("=")
+        if name in parsed:
+            raise InvalidSettings(
+                f"{flag} names {name} twice; give all of its values together: {name}=NUMBER,NUMBER,…."
+            )
         try:
             parsed[name] = [float(value) for value in values.split(",")]
         except ValueError:

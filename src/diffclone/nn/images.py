@@ -65,6 +65,8 @@ class ConvNet(nn.Module):
     def forward(self, x: Tensor, dropout: Rng | None = None) -> Tensor:
         """Map (…, batch, in) to (…, batch, out). All members receive the input if it has no member axis."""
         members = len(self.mlp.out.weight)
+        if members == 1 and x.dim() == 3 and len(x) > 1:  # several members share this network
+            return self(x.flatten(0, 1), dropout)[0].unflatten(0, x.shape[:2])
         pixels, numbers = split_numbers(x.expand(members, *x.shape[-2:]), self.steps, self.numbers)
         hidden = pixels.unflatten(-1, self.image)
         if self.shift and dropout is not None:
