@@ -170,6 +170,70 @@ def test_a_trained_cell_is_found_by_what_it_is() -> None:
     assert row_of(test, records[0], evaluation_of(other, options)).reason == "bc"
 
 
+def one_more_seed(rate: float, episodes: int, method: str = "dbc") -> Record:
+    """Return a Record of seed 999 with another number of episodes."""
+    record = recipe_record(rate, method, seeds=1, first=999)
+    outcomes = {"success": ["1" * episodes]}
+    return dataclasses.replace(record, results={**record.results, "episodes": episodes, "outcomes": outcomes})
+
+
+def test_a_seed_with_few_episodes_does_not_take_the_starts_of_all_others() -> None:
+    records = [recipe_record(0.95), recipe_record(0.6, "bc")]
+    row, more = row_of(MAZE, *records), row_of(MAZE, *records, one_more_seed(1.0, 3, "bc"))
+    assert (more.starts, more.seeds, more.verdict) == (STARTS, 12, "reproduced")
+    assert (more.difference, more.interval, more.headroom) == (row.difference, row.interval, row.headroom)
+    # Left out of both methods, so that they stay paired.
+    both = row_of(MAZE, *records, one_more_seed(1.0, STARTS), one_more_seed(1.0, 3, "bc"))
+    assert (both.difference, both.interval) == (row.difference, row.interval)
+    # A few starts less cost less than a seed.
+    near = row_of(MAZE, *records, one_more_seed(1.0, STARTS - 1), one_more_seed(1.0, STARTS - 1, "bc"))
+    assert (near.starts, near.seeds) == (STARTS - 1, 13)
+
+
+def test_many_episodes_of_few_seeds_do_not_take_the_seeds_that_a_verdict_needs() -> None:
+    records = [recipe_record(0.95), recipe_record(0.6, "bc")]
+    longer = [recipe_record(rate, method, seeds=6) for rate, method in ((0.95, "dbc"), (0.6, "bc"))]
+    for record in longer:
+        outcomes = {"success": [4 * row for row in record.results["outcomes"]["success"]]}
+        results = {**record.results, "episodes": 4 * STARTS, "outcomes": outcomes}
+        records.append(dataclasses.replace(record, results=results))
+    row = row_of(MAZE, *records)
+    assert (row.starts, row.seeds, row.verdict) == (STARTS, 12, "reproduced")
+
+
+def test_the_difference_is_that_of_the_episodes_of_its_interval() -> None:
+    ours = recipe_record(0.5)
+    late = recipe_record(0.5, "bc")
+    outcomes = {"success": [10 * "0" + 30 * "1"] * 12}  # ours has only the first starts, on which BC always fails
+    short = {"success": [row[:10] for row in ours.results["outcomes"]["success"]]}
+    ours = dataclasses.replace(ours, results={**ours.results, "episodes": 10, "outcomes": short})
+    row = row_of(MAZE, ours, dataclasses.replace(late, results={**late.results, "outcomes": outcomes}))
+    assert row.starts == 10
+    assert row.difference is not None
+    assert row.difference == pytest.approx(np.mean([letter == "1" for own in short["success"] for letter in own]) * 100)
+    assert row.interval is not None
+    assert row.interval[0] <= row.difference <= row.interval[1]
+    assert row.headroom == pytest.approx(100)  # the baseline, which always fails on these starts, and the expert never
+
+
+def test_seeds_of_two_choices_are_not_joined() -> None:
+    def fields(record: Record, lr: float, when: str, **changes: Any) -> Record:
+        results = {**record.results, "fields": {"training.lr": lr}}
+        return dataclasses.replace(record, when=when, results=results, **changes)
+
+    test = on_study("fetch-pick", "DBC (paper)", "BC")
+    baseline, other_seeds = study_record(0.5, "BC"), [{"seed": 200 + k} for k in range(12)]
+    old = fields(study_record(0.1, "DBC (paper)", 500, 500), 9.9, "2026-01-01T00:00:00+00:00", members=other_seeds)
+    new = fields(study_record(0.9, "DBC (paper)"), 0.1, "2026-02-01T00:00:00+00:00")
+    quick = fields(study_record(0.1, "DBC (paper)", 500, 500), 9.9, "2026-03-01T00:00:00+00:00", quick=True)
+    expected = row_of(test, new, baseline)
+    for records in ((old, new), (new, old), (new, quick)):
+        row = row_of(test, *records, baseline)
+        assert (row.difference, row.seeds, row.records) == (expected.difference, 12, expected.records)
+    same = fields(study_record(0.9, "DBC (paper)"), 0.1, "2026-01-01T00:00:00+00:00", members=other_seeds)
+    assert len(row_of(test, same, new, baseline).records) == 3
+
+
 def test_how_far_losses_fall() -> None:
     losses = {"L_BC": [[1.2, 1.4], [0.5, 1.1]], "L_DM": [[0.4, 0.2], [0.1, 0.1]]}
     record = Record("curves", {}, [{"seed": 0}, {"seed": 1}], {}, {"losses": losses}, "cpu", 0.0)

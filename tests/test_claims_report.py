@@ -1,10 +1,16 @@
 import dataclasses
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from conftest import Command
 from diffclone.cli.claims import print_claims
 from diffclone.experiments.claims import ClaimsTable
+from diffclone.experiments.evidence import CellFinder
+from diffclone.experiments.task_settings import ASSETS
+from diffclone.records import Record
 from diffclone.reports.claims import claims_latex, claims_markdown, count_verdicts, describe_row, list_notes
 from diffclone.reports.report import build_report, report_page
 from example_pages import CLAIM
@@ -82,3 +88,47 @@ def test_the_page_leads_with_the_claims() -> None:
     assert 'id="record-1"' in page
     assert {"tables/claims.md", "tables/claims.tex"} <= set(files)
     assert "#claims" not in report_page((), {})
+
+
+# Experts, for the headroom.
+
+
+def expert_score(task: str, setting: str | None = None, *records: Record) -> float:
+    return CellFinder(records).expert_score(task, setting, authors=False)
+
+
+def expert_record(*, options: dict[str, Any] | None = None, **changes: Any) -> Record:
+    results = {"task": "maze", "setting": "maze-25", "starts": "evaluation", "episodes": 100, "success_rate": 0.2}
+    settings = {"expert": "WaypointExpert", **({} if options is None else {"options": options})}
+    return Record("expert", settings, [], {}, {**results, **changes}, "cpu", 1.0)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        expert_record(starts="validation"),
+        expert_record(episodes=99),
+        expert_record(options={"noise": 3.0}),
+        expert_record(options={"weights": "mine.safetensors"}),
+    ],
+    ids=["starts", "episodes", "options", "weights"],
+)
+def test_a_record_of_another_expert_does_not_replace_the_bundled_one(other: Record) -> None:
+    assert expert_score("maze", "maze-25", other) == expert_score("maze") > 90
+    assert expert_score("maze", "maze-25", expert_record(success_rate=0.9), other) == 90
+
+
+@pytest.mark.parametrize("options", [None, {}])
+def test_a_record_of_the_same_expert_counts(options: dict[str, Any] | None) -> None:
+    assert expert_score("maze", "maze-25", expert_record(options=options)) == 20
+
+
+def test_the_record_of_an_expert_has_its_options(diffclone: Command, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    for flags in ((), ("--options", "noise=3")):
+        assert diffclone("expert", "evaluate", "spiral", "--episodes", "1", *flags, "--out", path).code == 0
+    weights = ASSETS / "experts" / "hand-rotate.safetensors"
+    flags = ("--episodes", "1", "--weights", weights, "--out", path)
+    assert diffclone("expert", "evaluate", "hand-rotate", *flags).code == 0
+    options = [record.settings["options"] for record in Record.read_all(path)]
+    assert options == [{}, {"noise": 3}, {"weights": str(weights)}]

@@ -23,9 +23,9 @@ from diffclone.experiments.run_comparison import (
 )
 from diffclone.fit import FitOptions
 from diffclone.records import Record
-from diffclone.reports.compare import comparison_page
+from diffclone.reports.compare import comparison_page, describe_differences
 from diffclone.reports.comparison_tables import format_mean, score_rows
-from diffclone.statistics import Table, difference_interval, estimate_contrast, holm
+from diffclone.statistics import Estimate, Table, difference_interval, estimate_contrast, holm
 from diffclone.tasks import TASKS
 from diffclone.training.runs import train_run
 
@@ -82,6 +82,21 @@ def test_constant_differences_of_single_seeds_are_tested_over_the_starts() -> No
             [compared("a", never, [0]), compared("b", always, seeds), compared("c", never, seeds)]
         )
         assert (better.p, equal.p) == (2.0**-9, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("seeds", "verdict"), [(2, "not distinguishable from"), (6, "better than"), (1, "better than")]
+)
+def test_the_sentence_does_not_claim_more_than_p(seeds: int, verdict: str) -> None:
+    always, never = np.ones((seeds, 10), dtype=np.bool_), np.zeros((seeds, 10), dtype=np.bool_)
+    runs = [compared("a", never, range(seeds)), compared("b", always, range(seeds))]
+    found = compare_runs(runs)
+    assert describe_differences(runs, found) == [f"B is {verdict} A (success, %, 95 % intervals)."]
+    low, high = found[0].interval
+    assert low < high
+    assert (low > 0) == (found[0].p <= 0.05) == (verdict == "better than")
+    sure = [replace(found[0], estimate=Estimate(100.0, 1.0, 9.0, seeds), p=0.5)]
+    assert describe_differences(runs, sure) == ["B is not distinguishable from A (success, %, 95 % intervals)."]
 
 
 def test_seeds_are_matched_by_their_number_not_by_their_order() -> None:

@@ -147,6 +147,19 @@ def test_constant_outcomes_have_the_p_value_of_a_sign_test() -> None:
     assert Estimate(0.0, 0.0, 9.0, 10).p_above(0.0) == 1
 
 
+@pytest.mark.parametrize("seeds", range(1, 12))
+def test_the_interval_of_a_constant_difference_agrees_with_the_sign_test(seeds: int) -> None:
+    always, never = np.ones((seeds, 10), dtype=np.bool_), np.zeros((seeds, 10), dtype=np.bool_)
+    estimate = estimate_contrast([always, never], [100.0, -100.0], paired=True)
+    low, high = estimate.interval()
+    trials = seeds if seeds > 1 else 10  # a single seed is compared over its starts
+    rate = constant_interval(1.0, trials)[0]
+    assert (low, high) == (pytest.approx(100 * rate - 100 * (1 - rate)), 100.0)
+    assert (low > 0) == (2 * 0.5**trials <= 0.05)
+    assert estimate_contrast([never, always], [100.0, -100.0], paired=True).interval() == (-high, -low)
+    assert estimate_contrast([always, always], [100.0, -100.0], paired=True).interval() == (0.0, 0.0)
+
+
 @pytest.mark.parametrize("paired", [True, False])
 def test_a_contrast_errs_as_often_as_it_says(paired: bool) -> None:  # noqa: FBT001
     rng, trials, wrong = np.random.default_rng(0), 400, 0

@@ -15,7 +15,7 @@ Tables with the same seeds are paired: they are combined per seed and start firs
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -116,6 +116,8 @@ class Estimate:
     """ν, the degrees of freedom."""
     seeds: int
     """The least number of seeds of a table."""
+    starts: int = 1
+    """The number of starts."""
 
     def p_above(self, bound: float) -> float:
         """Return the one-sided p-value of D ≤ bound: small if D is above it.
@@ -128,11 +130,20 @@ class Estimate:
 
     def p_below(self, bound: float) -> float:
         """Return the one-sided p-value of D ≥ bound: small if D is below it."""
-        return Estimate(-self.mean, self.error, self.freedom, self.seeds).p_above(-bound)
+        return replace(self, mean=-self.mean).p_above(-bound)
 
-    def interval(self, level: float = 0.95) -> Interval:
-        """Return the two-sided confidence interval."""
-        half = student_quantile((1 + level) / 2, self.freedom) * self.error
+    def interval(self) -> Interval:
+        """Return the two-sided confidence interval.
+
+        Where all outcomes are equal, s = 0 and the interval agrees with the sign test: the rate of this difference, and
+        not of the opposite one, has an exact interval over the seeds, or over the starts of a single seed. That of a
+        difference of 0 has no width: nothing says how large another one would be.
+        """
+        if self.error == 0 and self.mean != 0:
+            rate = constant_interval(1.0, self.seeds if self.seeds > 1 else self.starts)[0]
+            low, high = sorted((self.mean, (2 * rate - 1) * self.mean))
+            return low, high
+        half = student_quantile(0.975, self.freedom) * self.error
         return self.mean - half, self.mean + half
 
 
@@ -159,7 +170,7 @@ def estimate_contrast(tables: Sequence[Table], weights: Sequence[float], *, pair
     freedom = variance**2 / spread if spread > 0 else 1.0
     error = math.sqrt(variance)
     error = 0.0 if error < ROUNDING * (1 + abs(mean)) else error
-    return Estimate(float(mean), error, float(np.clip(freedom, 1.0, MOST_FREEDOM)), seeds)
+    return Estimate(float(mean), error, float(np.clip(freedom, 1.0, MOST_FREEDOM)), seeds, starts)
 
 
 def student_tail(t: float, freedom: float) -> float:

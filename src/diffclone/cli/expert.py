@@ -56,7 +56,10 @@ class Expert:
                 starts=self.starts,
                 **setting.make_task_options(),
             )
-        record = replace(record, results={**record.results, "setting": setting.name})
+        # Another expert must not pass for that of the task. A path is text in a file of Records.
+        given = {name: str(value) if isinstance(value, Path) else value for name, value in chosen.items()}
+        settings, results = {**record.settings, "options": given}, {**record.results, "setting": setting.name}
+        record = replace(record, settings=settings, results=results)
         if self.out is not None:
             record.append_to(self.out)
         if self.json:

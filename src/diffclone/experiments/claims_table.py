@@ -20,7 +20,15 @@ from diffclone.experiments.claims import (
     Contrast,
     MeasuredRatio,
 )
-from diffclone.experiments.evidence import NOT_RUN, QUICK, RECIPE_KINDS, CellFinder, FoundCell, RecipeKind
+from diffclone.experiments.evidence import (
+    NOT_RUN,
+    QUICK,
+    RECIPE_KINDS,
+    CellFinder,
+    FoundCell,
+    RecipeKind,
+    use_common_starts,
+)
 from diffclone.experiments.verdicts import RULE, Decision, Evidence, decide_all
 from diffclone.records import Record
 from diffclone.statistics import Estimate, Table, estimate_contrast
@@ -80,6 +88,9 @@ def collect(claim: Claim, test: ClaimTest, finder: CellFinder) -> CollectedTest:
 def collect_kind(claim: Claim, test: ClaimTest, finder: CellFinder, kind: RecipeKind) -> CollectedTest:
     """Estimate the contrasts of a test from Records of one kind."""
     found = [[(w, finder.find(cell, kind)) for w, cell in contrast] for contrast in test.contrasts]
+    complete = all(cell.outcomes for contrast in found for _, cell in contrast)
+    if complete:  # before anything is computed, so that all numbers of a row are those of the same episodes
+        found = [use_common_starts(contrast) for contrast in found]
     cells = [cell for contrast in found for _, cell in contrast]
     named = [
         (cell.method, got)
@@ -87,23 +98,24 @@ def collect_kind(claim: Claim, test: ClaimTest, finder: CellFinder, kind: Recipe
         for (_, cell), (_, got) in zip(parts, own, strict=True)
     ]
     missing = any(cell.mean is None for cell in cells)
-    complete = all(cell.outcomes for cell in cells)
     relative = 100 / cells[-1].mean if test.margin and test.unit == "percent" and cells[-1].mean else 1.0
     estimates = [estimate(contrast, relative) for contrast in found] if complete else []
-    means = [sum(w * (cell.mean or 0.0) for w, cell in contrast) * relative for contrast in found]
+    means = [one.mean for one in estimates]  # inside their intervals, to the last digit
+    if not (estimates or missing):
+        means = [sum(w * (cell.mean or 0.0) for w, cell in contrast) * relative for contrast in found]
     authors = bool(test.contrasts[0][0][1].recipe) and kind.authors
     expert = finder.expert_score(test.task, test.setting, authors=authors)
     evidence = Evidence(
         claim.comparison,
-        tuple(one for one, _ in estimates),
+        tuple(estimates),
         find_margin(test, expert),
         find_headroom(test, expert, found[0]),
         describe_problem(named),
         missing=missing,
     )
     records = {id(record): record for cell in cells for record in cell.records}
-    starts = min((starts for _, starts in estimates), default=None)
-    return CollectedTest(evidence, () if missing else tuple(means), starts, tuple(records.values()), kind)
+    starts = min((one.starts for one in estimates), default=None)
+    return CollectedTest(evidence, tuple(means), starts, tuple(records.values()), kind)
 
 
 def describe_problem(cells: Sequence[tuple[str, FoundCell]]) -> str | None:
@@ -115,16 +127,15 @@ def describe_problem(cells: Sequence[tuple[str, FoundCell]]) -> str | None:
     return "; ".join(dict.fromkeys(cell.problem for _, cell in cells if cell.problem)) or None
 
 
-def estimate(contrast: Sequence[tuple[float, FoundCell]], scale: float) -> tuple[Estimate, int]:
-    """Return the estimate of a contrast, and its number of starts. Cells with the same seeds are paired."""
-    starts = min(len(row) for _, cell in contrast for row in cell.outcomes.values())
+def estimate(contrast: Sequence[tuple[float, FoundCell]], scale: float) -> Estimate:
+    """Return the estimate of a contrast. Cells with the same seeds are paired."""
     seeds = [sorted(cell.outcomes) for _, cell in contrast]
     paired = all(own == seeds[0] for own in seeds)
     tables: list[Table] = [
-        np.array([cell.outcomes[seed][:starts] for seed in own], dtype=np.float64)
+        np.array([cell.outcomes[seed] for seed in own], dtype=np.float64)
         for (_, cell), own in zip(contrast, seeds, strict=True)
     ]
-    return estimate_contrast(tables, [scale * w for w, _ in contrast], paired=paired), starts
+    return estimate_contrast(tables, [scale * w for w, _ in contrast], paired=paired)
 
 
 def find_margin(test: ClaimTest, expert: float) -> float:

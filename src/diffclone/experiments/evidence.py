@@ -1,15 +1,22 @@
 """Find the outcomes that the claims of the paper need among Records."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
 
 from diffclone.experiments.claims import Cell
 from diffclone.experiments.paper import paper
-from diffclone.experiments.record_index import RecordIndex, ResultIdentity, identify_cell, identify_measurement
+from diffclone.experiments.record_index import (
+    RecordIndex,
+    ResultIdentity,
+    count_episodes,
+    identify_cell,
+    identify_measurement,
+)
 from diffclone.experiments.specification import Measurement, RunOptions
+from diffclone.experiments.verdicts import MIN_SEEDS
 from diffclone.records import Record
 from diffclone.tasks import TASKS
 from diffclone.tasks.experts import EXPERT_RECORDS
@@ -55,7 +62,8 @@ class CellFinder:
         self.records = list(records)
         self.index = RecordIndex(self.records)
         self.files = files or {}
-        experts = [r for r in (*Record.read_all(EXPERT_RECORDS), *self.records) if r.kind == "expert"]
+        bundled = Record.read_all(EXPERT_RECORDS)
+        experts = [*bundled, *(r for r in self.records if replaces_expert(r, bundled))]
         self.experts = {str(r.results.get("setting") or r.results["task"]): r for r in experts}
 
     def find(self, cell: Cell, kind: RecipeKind) -> FoundCell:
@@ -71,6 +79,8 @@ class CellFinder:
         else:
             found = self.find_named(cell, kind)
         found = [r for r in found if not r.quick] or found
+        if cell.study is not None:
+            found = keep_latest_choice(found)
         rows: dict[int, Sequence[float]] = {}
         for record in sorted(found, key=lambda r: (int(r.results["episodes"]), r.when)):
             rows |= read_outcomes(record)
@@ -87,8 +97,7 @@ class CellFinder:
             scaled = float(mean) * (100 if metric == "success" else 1)
             return FoundCell({}, scaled, (largest,), NO_OUTCOMES)
         quick = any(record.quick for record in records)
-        mean = float(np.mean([np.mean(row) for row in rows.values()]))
-        return FoundCell(rows, mean, tuple(records), QUICK if quick else None)
+        return FoundCell(rows, mean_of_rows(rows), tuple(records), QUICK if quick else None)
 
     def list_options(self, *, small: bool) -> list[RunOptions]:
         """Return the options of full Records, then those of shortened ones."""
@@ -133,6 +142,56 @@ class CellFinder:
             return float(paper()["authors"]["expert"][task])
         results = self.experts[setting if setting in self.experts else task].results
         return results["mean_return"] if TASKS[task].metric == "return" else 100 * results["success_rate"]
+
+
+def replaces_expert(record: Record, bundled: Sequence[Record]) -> bool:
+    """Return whether a Record has the score of a task's own expert, from as many starts as the bundled Record.
+
+    With other options or weights it is another expert. Older Records do not name them, and count as without.
+    """
+    if record.kind != "expert" or record.results.get("starts") != "evaluation" or record.settings.get("options"):
+        return False
+    least = [count_episodes(r) for r in bundled if r.results["task"] == record.results["task"]]
+    return count_episodes(record) >= max(least, default=1)
+
+
+def keep_latest_choice(records: Sequence[Record]) -> list[Record]:
+    """Return the Records of the latest choice: seeds of two choices are not seeds of one method."""
+
+    def choice(record: Record) -> tuple[Any, Any]:
+        return record.results.get("fields"), record.results.get("chosen")
+
+    newest = max(reversed(records), key=lambda record: record.when, default=None)
+    return [record for record in records if newest is not None and choice(record) == choice(newest)]
+
+
+def mean_of_rows(rows: Mapping[int, Sequence[float]]) -> float:
+    """Return the mean over seeds of the mean of each."""
+    return float(np.mean([np.mean(row) for row in rows.values()]))
+
+
+def use_common_starts(contrast: Sequence[tuple[float, FoundCell]]) -> list[tuple[float, FoundCell]]:
+    """Return the cells of a contrast with the same number of starts of every seed.
+
+    A seed with few episodes would take most starts from all others, so the number of starts is the one with the most
+    seeds × starts, of those that leave enough seeds for a verdict if there are any. A seed with fewer starts is left
+    out of every cell, so that cells with the same seeds stay paired.
+    """
+    lengths: dict[int, int] = {}
+    for _, cell in contrast:
+        for seed, row in cell.outcomes.items():
+            lengths[seed] = min(len(row), lengths.get(seed, len(row)))
+
+    def preference(starts: int) -> tuple[bool, int]:
+        seeds = min(sum(lengths[seed] >= starts for seed in cell.outcomes) for _, cell in contrast)
+        return seeds >= MIN_SEEDS, seeds * starts
+
+    starts = max(sorted(lengths.values()), key=preference)  # of equal ones the one with the most seeds
+    cut = [{s: row[:starts] for s, row in cell.outcomes.items() if lengths[s] >= starts} for _, cell in contrast]
+    return [
+        (w, replace(cell, outcomes=rows, mean=mean_of_rows(rows)))
+        for (w, cell), rows in zip(contrast, cut, strict=True)
+    ]
 
 
 def read_outcomes(record: Record) -> dict[int, Sequence[float]]:

@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from diffclone.experiments.run_comparison import ComparedRun, RunDifference, metric_of
+from diffclone.experiments.verdicts import ALPHA
 from diffclone.reports.comparison_tables import LETTERS, describe_runs, format_mean, score_rows
 from diffclone.reports.curves import SERIES
 from diffclone.reports.figures import NARROW, PageFigure, draw_twice, new_figure, number_ticks, put_legend
@@ -66,11 +67,13 @@ def comparison_page(
 
 
 def describe_differences(runs: Sequence[ComparedRun], differences: Sequence[RunDifference]) -> list[str]:
-    """Return what was found, in one sentence: the runs whose interval leaves out 0."""
+    """Return what was found, in one sentence: the runs whose interval leaves out 0, where p agrees."""
     words: list[str] = []
     for letter, difference in zip(LETTERS[1:], differences, strict=False):
         low, high = difference.interval
-        verdict = "better than" if low > 0 else "worse than" if high < 0 else "not distinguishable from"
+        shown = difference.p <= ALPHA
+        better, worse = shown and low > 0, shown and high < 0
+        verdict = "better than" if better else "worse than" if worse else "not distinguishable from"
         words.append(f"{letter} is {verdict} A")
     return [f"{'; '.join(words)} ({unit_label(metric_of(runs[0].record))}, 95 % intervals)."]
 
