@@ -24,6 +24,7 @@ from diffclone.cli.main import COMMANDS, main
 from diffclone.cli.parser import condense
 from diffclone.cli.version import missing_packages
 from diffclone.data import formats
+from diffclone.deploy import runtime
 from diffclone.experiments import PRESETS
 from diffclone.records import Record
 from diffclone.tasks import TASKS
@@ -133,6 +134,22 @@ def test_evaluate_chooses_members(diffclone: Command, run_folder: Path) -> None:
     result = diffclone("evaluate", run_folder, "--episodes", "2", "--where", "seed=1", "--json")
     assert json.loads(result.out)["members"] == [{"seed": 1}]
     assert_error(diffclone("evaluate", run_folder, "--where", "seed=9"), "members differ in seed")
+
+
+def test_cards_have_only_evaluations_of_their_members_without_options(diffclone: Command, run_folder: Path) -> None:
+    for flags in (
+        ("--where", "seed=1"),
+        ("--where", "seed=0", "--options", "start_noise=2"),
+        ("--options", "start_noise=2"),
+    ):
+        assert diffclone("evaluate", run_folder, "--episodes", "1", *flags).code == 0
+    assert "None yet" in (run_folder / "policy" / "README.md").read_text()
+    assert diffclone("evaluate", run_folder, "--episodes", "1").code == 0
+    assert "| 2 × 1 |" in (run_folder / "policy" / "README.md").read_text()
+    for member, rows in ((0, ["2 × 1"]), (1, ["1 × 1", "2 × 1"])):
+        file = run_folder / f"{member}.npz"
+        assert diffclone("export", run_folder, "--to", "numpy", "--member", str(member), "--out", file).code == 0
+        assert re.findall(r"\| maze \| evaluation, fixed \| (\S+ × \S+) \|", runtime.load(file).about["card"]) == rows
 
 
 def test_a_resumed_run_does_not_repeat_lines_of_its_metrics(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,22 @@ from diffclone.deploy.hub import HubError, find_folder, is_hub_name
 from diffclone.errors import InvalidFile, InvalidSettings, MissingPackage, install_command
 from diffclone.files import read_json
 from diffclone.records import Record
+from diffclone.settings import to_dict
 
+METHOD = BC(training=Training(updates=20), network=Network(width=16))
 OBS = np.random.default_rng(0).uniform(-1, 1, (60, 3)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
 def policy() -> Policy:
     demos = Demonstrations.from_arrays(OBS, np.sin(OBS[:, :2]), episode_ends=[60])
-    return fit(BC(training=Training(updates=20), network=Network(width=16)), demos, device="cpu")
+    return fit(METHOD, demos, seeds=(0,), device="cpu")
 
 
-def evaluation(success: float | None) -> Record:
+def evaluation(success: float | None, **options: Any) -> Record:
     results = {
         "task": "Pendulum-v1",
+        "options": options,
         "starts": "evaluation",
         "protocol": "fixed",
         "members": 1,
@@ -37,7 +41,7 @@ def evaluation(success: float | None) -> Record:
         "success_rate": success,
         "success_interval": None if success is None else [0.5, 1.0],
     }
-    return Record(kind="evaluation", settings={}, members=[], data={}, results=results, device="cpu", seconds=1.0)
+    return Record("evaluation", to_dict(METHOD), [{"seed": 0}], {}, results, "cpu", 1.0)
 
 
 class FakeHub:
@@ -111,6 +115,31 @@ def test_the_hub_reads_the_metadata_of_the_card(policy: Policy, tmp_path: Path) 
         ("Pendulum-v1", "success_rate", 0.9),
         ("Pendulum-v1", "mean_reward", -150.5),
     ]
+
+
+def test_a_card_has_only_evaluations_of_its_policy(policy: Policy) -> None:
+    config, own = policy.config(), evaluation(0.9)
+    both = replace(own, members=[{"seed": 1}, {"seed": 0}])
+    others = [
+        replace(own, members=[{"seed": 1}]),
+        replace(own, settings={**own.settings, "execute": 2}),
+        evaluation(0.9, g=5.0),
+    ]
+    for record in (own, both):
+        assert model_card(config, [record]).count("| Pendulum-v1 |") == 1
+    guided = {**config, "method": {**config["method"], "guide": {"type": "diffusion"}}}
+    older = replace(own, settings={**own.settings, "guide": {"type": "diffusion", "t_shares": 0.5}})  # of version 0.1.0
+    assert "None yet" not in model_card(guided, [older])
+    card = model_card(config, others)
+    assert "None yet" in card
+    assert "model-index" not in card
+    assert "None yet" in model_card({**config, "members": [{"seed": 0}, {"seed": 1}]}, [own])
+    # A task setting can have options of its own.
+    trained_on_setting = {**config, "data": {**config["data"], "meta": {"setting": "pendulum-5"}}}
+    card = model_card(trained_on_setting, others)
+    assert card.count("| Pendulum-v1, g 5.0 |") == 1
+    data: Any = huggingface_hub.ModelCard(card).data
+    assert {result.dataset_name for result in data.eval_results} == {"Pendulum-v1, g 5.0"}
 
 
 def test_a_saved_card_is_valid_without_evaluations(policy: Policy, tmp_path: Path) -> None:

@@ -7,6 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from diffclone import BC, Demonstrations, Network, Training, evaluate, fit
+from diffclone.cli.sweep import print_records
+from diffclone.experiments.sweep import SWEPT, choose_record
+from diffclone.experiments.sweep_options import SweepOptions
+from diffclone.records import Record
 from diffclone.tasks.cheetah import CheetahBatch
 from diffclone.tasks.locomotion import RunnerBatch
 from diffclone.tasks.mujoco import find_asset
@@ -143,6 +148,31 @@ def test_a_walker_that_does_nothing_falls_and_a_cheetah_never_does() -> None:
     assert not any(cheetah.step(ONE, REST).ended[0] for _ in range(20))
     for env in (walker, cheetah):
         env.close()
+
+
+def test_running_has_no_success() -> None:
+    rows = np.random.default_rng(0).normal(size=(20, 17))
+    demos = Demonstrations.from_arrays(rows, rows[:, :6], episode_ends=[20])
+    policy = fit(BC(training=Training(updates=1), network=Network(width=4, depth=1)), demos, device="cpu")
+    scores = evaluate(policy, "walker", episodes=2)
+    assert "success" not in repr(scores)
+    assert scores.summary()["success_rate"] is None
+
+
+@pytest.mark.parametrize("success_rate", [0.0, None])  # older Records have 0
+def test_a_sweep_shows_returns_with_their_sign(success_rate: float | None, capsys: pytest.CaptureFixture[str]) -> None:
+    def record(width: int, mean: float) -> Record:
+        results = {"snapshot": 500, SWEPT: {"width": width}, "success_rate": success_rate, "mean_return": mean}
+        return Record("evaluation", {"type": "bc"}, [{"seed": 0}], {}, results, "cpu", 1.0)
+
+    records = [record(128, -250.0), record(256, 900.0), record(512, 3000.0)]
+    print_records(records, choose_record(records, SweepOptions(BC(), {}, (500,), task="cheetah")), "cheetah")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[3:] if line]
+    assert lines == [
+        ["width", "512", "500", "3000", "chosen"],
+        ["width", "256", "500", "900"],
+        ["width", "128", "500", "-250"],
+    ]
 
 
 @pytest.mark.skipif(not AUTHORS_WALKER.exists(), reason="the authors' demonstrations are not available")

@@ -16,6 +16,7 @@ from diffclone.evaluation import evaluate
 from diffclone.experiments.run_comparison import (
     ComparedRun,
     RunDifference,
+    by_return,
     compare_runs,
     differing_settings,
     find_evaluation,
@@ -82,6 +83,10 @@ class Compare:
             self.compared(str(path), source, policy, place)
             for path, source, policy in zip(self.runs, sources, policies, strict=True)
         ]
+        silent = [run.name for run in runs if metric_of(run.record) == "return"]
+        if silent and len(silent) < len(runs):
+            print_message(f"{place.name} reported no success of {', '.join(silent)}, so all are compared by return.")
+            runs = [by_return(run) for run in runs]
         differences, settings = compare_runs(runs), differing_settings(runs)
         about = to_json(runs, differences, settings)
         if self.json:
@@ -138,6 +143,7 @@ class Compare:
         data = {key: policy.data.get(key) for key in ("fingerprint", "episodes", "steps")}
         trained: dict[str, Any] = {"method": settings["type"], **{k: v for k, v in settings.items() if k != "type"}}
         trained |= {"data": data, "snapshot": source.snapshot, "seeds": list(seeds)}
+        trained |= {} if run is None else run.training_options()  # a policy outside a run does not tell them
         losses = {} if run is None else read_losses(run.metrics)
         return ComparedRun(name, record, seeds, outcomes, trained, reused, losses)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diffclone.records import Record
+from diffclone.settings import differences
 
 UNKNOWN_LICENSE = "unknown"
 """The Hub's name for a licence that nobody stated."""
@@ -25,12 +26,13 @@ def model_card(
 
     Args:
         config: the content of config.json.
-        evaluations: Records of evaluations.
+        evaluations: Records of evaluations. Those of other members, settings of acting or options are left out.
         repo: the name of the policy on the Hub, "organisation/name"; None if it is not there.
         license: the identifier that the Hub uses for the licence of the weights, such as "mit".
         datasets: names of the datasets on the Hub that it was trained on.
     """
     data, meta = config["data"], config["data"].get("meta", {})
+    evaluations = [record for record in evaluations if is_own(record, config)]
     source = meta.get("task") or meta.get("source") or "unknown"
     bounds = config.get("action_bounds")
     clipping = "no bounds" if bounds is None else f"clipped to {bounds[0]} … {bounds[1]}"
@@ -99,6 +101,25 @@ def hub_metadata(
     return metadata
 
 
+def is_own(record: Record, config: Mapping[str, Any]) -> bool:
+    """Return whether an evaluation is of all members of the policy, acting as it was saved, where it is meant to act.
+
+    That is an environment without options, unless the policy was trained on a task setting, which may have some; the
+    card then names them.
+    """
+    all_members = all(member in record.members for member in config["members"])
+    # Only settings of acting can differ, and those of a guide whose names have changed since the Record was made.
+    changed = [d for d in differences(record.settings, config["method"]) if not d.startswith("guide.")]
+    has_setting = "setting" in config["data"].get("meta", {})
+    return all_members and not changed and (has_setting or not record.results.get("options"))
+
+
+def describe_place(results: Mapping[str, Any]) -> str:
+    """Return the task of an evaluation with the options of its environment."""
+    options: Mapping[str, Any] = results.get("options") or {}
+    return ", ".join([str(results["task"]), *(f"{name} {value}" for name, value in options.items())])
+
+
 def evaluation_result(record: Record) -> dict[str, Any]:
     """Return one evaluation as an entry of the Hub's model-index."""
     results: Any = record.results
@@ -107,7 +128,7 @@ def evaluation_result(record: Record) -> dict[str, Any]:
         metrics.append({"type": "success_rate", "name": "success rate", "value": results["success_rate"]})
     return {
         "task": {"type": "robotics", "name": "imitation learning"},
-        "dataset": {"type": results["task"], "name": results["task"]},
+        "dataset": {"type": results["task"], "name": describe_place(results)},
         "metrics": metrics,
     }
 
@@ -121,7 +142,7 @@ def evaluation_row(record: Record) -> str:
         low, high = results["success_interval"]
         success = f"{results['success_rate']:.3f} ({low:.3f} … {high:.3f})"
     return (
-        f"| {results['task']} | {results['starts']}, {results['protocol']} "
+        f"| {describe_place(results)} | {results['starts']}, {results['protocol']} "
         f"| {results['members']} × {results['episodes']} | {success} "
         f"| {results['mean_return']:.2f} ({worst:.2f} … {best:.2f}) |"
     )

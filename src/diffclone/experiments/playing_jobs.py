@@ -79,13 +79,17 @@ def unpack_policy(files: Mapping[str, bytes], device: str) -> Policy:
 
 
 def join_scores(parts: Sequence[Scores]) -> Scores:
-    """Return the scores of all members from those of some members each."""
+    """Return the scores of all members from those of some members each.
+
+    Success is known only if every part reported it: one silent episode makes it unknown in a single process too.
+    """
     return replace(
         parts[0],
         success=np.concatenate([part.success for part in parts]),
         length=np.concatenate([part.length for part in parts]),
         returns=np.concatenate([part.returns for part in parts]),
         seconds=sum(part.seconds for part in parts),
+        reports_success=all(part.reports_success for part in parts),
     )
 
 

@@ -14,7 +14,7 @@ TIMES = ("episodes_per_second", "training_seconds")
 """Results of other kinds that do."""
 ABOUT = (
     *("task", "options", "starts", "protocol", "episodes", "experiment", "label", "measure", "study", "setting"),
-    *("method", "snapshot", "fields", "chosen", "preset", "precision"),
+    *("method", "snapshot", "fields", "chosen", "preset", "precision", "guide_seed"),
 )
 """Results that say what was measured."""
 

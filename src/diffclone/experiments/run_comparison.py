@@ -7,7 +7,7 @@ corrected for the number of runs by Holm's method. Imports no torch.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, final
 
@@ -125,7 +125,7 @@ def scale(outcomes: Table) -> float:
 def read_outcomes(record: Record, episodes: int) -> tuple[tuple[int, ...], Table]:
     """Return the seeds in increasing order and their outcomes from the first starts: success if it is known."""
     outcomes: Any = record.results["outcomes"]
-    if record.results["success_rate"] is not None and metric_of(record) == "success":
+    if metric_of(record) == "success":
         table: Table = np.array([[letter == "1" for letter in row] for row in outcomes["success"]], dtype=np.bool_)
     else:
         table = np.array(outcomes["returns"], dtype=np.float64)
@@ -135,13 +135,19 @@ def read_outcomes(record: Record, episodes: int) -> tuple[tuple[int, ...], Table
 
 
 def metric_of(record: Record) -> str:
-    """Return what a task is scored by; success in an environment that reports it."""
+    """Return what a task is scored by; success in an environment that reported it."""
     from diffclone.tasks import TASKS
 
+    if record.results["success_rate"] is None:
+        return "return"
     task = str(record.results["task"])
-    if task in TASKS:
-        return TASKS[task].metric
-    return "return" if record.results["success_rate"] is None else "success"
+    return TASKS[task].metric if task in TASKS else "success"
+
+
+def by_return(run: ComparedRun) -> ComparedRun:
+    """Return a run with its returns, for comparison with a run whose environment reported no success."""
+    record = replace(run.record, results={**run.record.results, "success_rate": None})
+    return replace(run, record=record, outcomes=read_outcomes(record, run.outcomes.shape[1])[1])
 
 
 def find_evaluation(
@@ -176,7 +182,8 @@ def compare_runs(runs: Sequence[ComparedRun]) -> Comparison:
     found: list[tuple[Estimate, float, bool]] = []
     for run in others:
         if (run.outcomes.dtype, run.outcomes.shape[1]) != (first.outcomes.dtype, first.outcomes.shape[1]):
-            raise InvalidSettings(f"{run.name} and {first.name} have different starts or scores.")
+            sides = [f"{r.name} has {r.outcomes.shape[1]} starts scored by {metric_of(r.record)}" for r in (first, run)]
+            raise InvalidSettings(f"{', '.join(sides)}: give all runs the same starts and the same kind of score.")
         paired, factor = run.seeds == first.seeds, scale(first.outcomes)
         estimate = estimate_contrast([run.outcomes, first.outcomes], [factor, -factor], paired=paired)
         found.append((estimate, two_sided_p(estimate, first.outcomes.shape[1]), paired))
