@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -129,3 +130,22 @@ def test_a_sweep_resumes_and_chooses(tmp_path: Path) -> None:
     other = sweep(tmp_path / "out", "--method", "dbc")
     assert other.returncode == 2
     assert "holds another sweep" in other.stderr
+
+
+def test_ctrl_c_ends_a_sweep_that_the_same_command_resumes(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    flags = ["spiral", "--over", "network.width=8,16", "--snapshots", "32", "3000", "--seeds", "1", "--device", "cpu"]
+    command = [sys.executable, "-m", "diffclone", "sweep", *flags, "--keep", "1", "--out", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while not (folder / "records.jsonl").exists() and process.poll() is None:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert process.returncode == 130, errors
+    assert errors.strip().splitlines()[-1] == "diffclone: interrupted. Run the same command to resume."
+    assert not (folder / "run").exists(), "nothing is chosen among some of the trials"
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    tried = {(*r.results["sweep"].values(), r.results["snapshot"]) for r in Record.read_all(folder / "records.jsonl")}
+    assert tried == {(width, update) for width in (8, 16) for update in (32, 3000)}, "--keep 1 continues all"
+    assert (folder / "run" / "policy" / "config.json").exists()

@@ -9,17 +9,21 @@ from typing import Any
 from diffclone.cli.arguments import Data, Device, ReadArguments, Reading, find_demonstrations, guide_cache
 from diffclone.cli.console import print_json, print_message, print_table
 from diffclone.cli.hints import next_evaluation
-from diffclone.errors import InvalidSettings
+from diffclone.errors import InvalidFile, InvalidSettings
 from diffclone.experiments import preset
 from diffclone.experiments.execute import Workspace
 from diffclone.experiments.executors.choose import RAY, check_on, parse_needs
-from diffclone.experiments.sweep import SWEPT, SweepOptions, choose_record, configure, mean_error, run_sweep
+from diffclone.experiments.sweep import SWEPT, choose_record, mean_error, run_sweep
+from diffclone.experiments.sweep_options import SweepOptions, configure
+from diffclone.experiments.task_settings import find_setting
 from diffclone.fit import FitOptions, choose_device
+from diffclone.model import Method
 from diffclone.records import Record
-from diffclone.settings import to_dict
+from diffclone.settings import differences, to_dict
+from diffclone.tasks import TASKS
 from diffclone.training.holdout import hold_out
 from diffclone.training.members import replace_fields
-from diffclone.training.runs import train_run
+from diffclone.training.runs import Run, train_run
 from diffclone.training.suggestion import suggest
 
 SHOWN = 10
@@ -43,7 +47,7 @@ class Sweep:
     seeds: int = 2
     """Members of each trial."""
     task: str | None = None
-    """Score trials by episodes of this task from validation starts; by default by held-out episodes."""
+    """Score trials by episodes of this task or task setting from validation starts; by default by held-out episodes."""
     episodes: int = 20
     """Episodes per member, with --task."""
     keep: float = 0.5
@@ -81,14 +85,26 @@ class Sweep:
         chosen = choose_record(records, options)
         fields, updates = chosen.results[SWEPT], int(chosen.results["snapshot"])
         final = replace_fields(configure(options, fields), {"training.updates": updates})
+        check_choice(self.out / "run", final)
         fit = FitOptions(seeds=options.seeds, device=device, cache=guide_cache())
         policy = train_run(self.out / "run", final, demos, fit, task=task).policy()
         if self.json:
             about = {"chosen": fields, "updates": updates, "records": len(records), "method": to_dict(final)}
             print_json({"run": str(self.out / "run"), **about, "record": asdict(chosen)})
             return
-        print_records(records, chosen, self.task)
+        print_records(records, chosen, None if self.task is None else find_setting(self.task).task)
         print_message(f"{policy!r} in {self.out / 'run'}. {next_evaluation(self.out / 'run', policy)}")
+
+
+def check_choice(folder: Path, method: Method[Any]) -> None:
+    """Refuse a folder with the choice of an earlier call, when fewer trials had results. (Failed ones run again.)"""
+    if not (folder / "run.json").exists():
+        return
+    if found := differences(Run(folder).identity()["method"], json_module.loads(json_module.dumps(to_dict(method)))):
+        raise InvalidFile(
+            f"{folder} holds what an earlier call chose, and now the choice is another ({'; '.join(found[:3])}). "
+            f"Nothing was changed; rename {folder} and run the same command again, which trains only the choice."
+        )
 
 
 def parse_over(entries: Sequence[str]) -> dict[str, list[Any]]:
@@ -116,21 +132,19 @@ def parse_value(text: str) -> Any:
 
 def print_records(records: Sequence[Record], chosen: Record, task: str | None) -> None:
     """Print the best snapshots."""
+    metric = None if task is None else "success_rate" if TASKS[task].metric == "success" else "mean_return"
 
     def score(record: Record) -> float:
-        results = record.results
-        if task is None:
-            return mean_error(record)
-        return -float(results["mean_return"] if results["success_rate"] is None else results["success_rate"])
+        return mean_error(record) if metric is None else float(record.results[metric])
 
     rows = [
         [
             ", ".join(f"{name} {value}" for name, value in record.results[SWEPT].items()),
             f"{record.results['snapshot']:,}",
-            f"{abs(score(record)):.4g}",
+            f"{score(record):.4g}",
             "chosen" if record is chosen else "",
         ]
-        for record in sorted(records, key=score)
+        for record in sorted(records, key=score, reverse=task is not None)
     ]
     shown = rows[:SHOWN] + [row for row in rows[SHOWN:] if row[-1]]
     what = "held-out error" if task is None else "validation"

@@ -15,32 +15,35 @@ import hashlib
 import importlib
 import json
 import os
+import signal
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
-from dataclasses import fields as dataclass_fields
-from math import inf, isfinite
+from dataclasses import asdict, replace
+from math import inf, isfinite, prod
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 from diffclone.data import Demonstrations
-from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings
+from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidFile
 from diffclone.evaluation import evaluate
 from diffclone.experiments.execute import Workspace
 from diffclone.experiments.executors.cluster import connect
 from diffclone.experiments.executors.interface import Needs
 from diffclone.experiments.record_keys import content_key
+from diffclone.experiments.sweep_options import SweepOptions, check_options, configure
+from diffclone.experiments.task_settings import find_setting
 from diffclone.files import read_json, write_json
 from diffclone.fit import FitOptions, fit_with_options
-from diffclone.model import Method
 from diffclone.policy import Policy
 from diffclone.records import Record
 from diffclone.settings import differences, to_dict
 from diffclone.tasks import TASKS
 from diffclone.training import Progress
 from diffclone.training.choice import ERROR, Candidate, choose
-from diffclone.training.members import replace_fields
+from diffclone.training.lock import lock_folder
 from diffclone.training.runs import evaluation_record
+from diffclone.training.search_state import may_be_there
 from diffclone.training.selection import SelectionContext, selection_metrics
 
 CHECKPOINT_SECONDS = 5.0
@@ -50,43 +53,6 @@ SWEPT = "sweep"
 
 class SweepFailed(DiffcloneError, RuntimeError):
     """A sweep in which no trial has a result."""
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class SweepOptions:
-    """What is tried, and how it is scored."""
-
-    method: Method[Any]
-    """With the longest training."""
-    over: Mapping[str, Sequence[Any]]
-    """Values of each field; all combinations are tried."""
-    snapshots: tuple[int, ...]
-    seeds: tuple[int, ...] = (0, 1)
-    task: str | None = None
-    """Score by episodes of this task from validation starts."""
-    episodes: int = 20
-    reduction: float = 2.0
-    """ASHA keeps one of this many trials at each snapshot."""
-
-
-def configure(options: SweepOptions, fields: Mapping[str, Any]) -> Method[Any]:
-    """Return the method of a trial."""
-    for name in fields:
-        if not has_field(options.method, name):
-            raise InvalidSettings(f"--over names a field that {type(options.method).__name__} does not have: {name}.")
-    try:
-        return replace_fields(options.method, fields)
-    except (AttributeError, TypeError) as error:
-        given = ", ".join(f"{name}={value}" for name, value in fields.items())
-        raise InvalidSettings(f"--over gives a value that its field does not take: {given} ({error}).") from None
-
-
-def has_field(settings: Any, name: str) -> bool:
-    """Return whether settings have a field; a dot separates the names of nested fields."""
-    outer, dot, inner = name.partition(".")
-    known = is_dataclass(settings) and outer in {field.name for field in dataclass_fields(settings)}
-    return known and (not dot or has_field(getattr(settings, outer), inner))
 
 
 def run_trial(
@@ -127,8 +93,10 @@ def score_snapshot(
     """Return the number that ASHA compares, lower is better, and the Record of a snapshot."""
     about = {"snapshot": update, SWEPT: dict(fields)}
     if options.task is not None:
-        scores = evaluate(policy, options.task, episodes=options.episodes, starts="validation", progress=False)
-        values = scores.success if TASKS[options.task].metric == "success" else scores.returns
+        setting = find_setting(options.task)
+        place, count = setting.make_task_options(), options.episodes
+        scores = evaluate(policy, setting.task, episodes=count, starts="validation", progress=False, **place)
+        values = scores.success if TASKS[setting.task].metric == "success" else scores.returns
         return -float(values.mean()), evaluation_record(policy, scores, results=about)
     metrics = selection_metrics(policy.to("cpu"), context)
     record = Record(
@@ -157,7 +125,8 @@ def choose_record(records: Sequence[Record], options: SweepOptions) -> Record:
     if not records:
         raise SweepFailed("no trial of the sweep has a result; FOLDER/tune has the errors.")
     if options.task is not None:
-        metric = "success_rate" if TASKS[options.task].metric == "success" else "mean_return"
+        success = TASKS[find_setting(options.task).task].metric == "success"
+        metric = "success_rate" if success else "mean_return"
         return max(records, key=lambda r: (r.results[metric], -r.results["snapshot"]))
     candidates = [
         Candidate(
@@ -179,20 +148,31 @@ def run_sweep(
     needs: Needs,
 ) -> list[Record]:
     """Run the trials that are missing, and return the Records of all. Resumes a sweep that was interrupted."""
-    for fields in ({}, *({name: value} for name, values in options.over.items() for value in values)):
-        method = configure(options, fields)
-        if options.task is None and method.chunks.has_memory:
-            raise InvalidSettings(
-                "without --task, trials are compared by the errors of single actions, which need horizon 1 and history "
-                f"1; these have {method.horizon} and {method.history}. Add --task NAME, or set both to 1."
-            )
+    check_options(options)
     train, held_out = parts
-    open_folder(options, train, workspace.folder)
+    own = {name: value for name, value in vars(options).items() if name != "method"}
+    identity = json.loads(json.dumps({**own, "method": to_dict(options.method), "data": train.fingerprint}))
+    check_folder(workspace.folder, identity)
+    with lock_folder(workspace.folder):
+        check_folder(workspace.folder, identity)  # another process may have used the folder before it was locked
+        (workspace.folder / "runs").mkdir(exist_ok=True)
+        write_json(workspace.folder / "sweep.json", identity)
+        return run_trials(options, train, held_out, workspace, address, needs)
+
+
+def run_trials(
+    options: SweepOptions,
+    train: Demonstrations,
+    held_out: Demonstrations,
+    workspace: Workspace,
+    address: str | None,
+    needs: Needs,
+) -> list[Record]:
+    """Run the trials that are missing, in a folder that is checked and locked."""
     os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
     os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-    ray = connect(address)
+    ray, on_ctrl_c = connect(address), signal.getsignal(signal.SIGINT)
     tune: Any = importlib.import_module("ray.tune")
-    schedulers: Any = importlib.import_module("ray.tune.schedulers")
     folder = workspace.folder.resolve()
     workspace = replace(workspace, folder=folder)
     file = workspace.records_file
@@ -210,14 +190,6 @@ def run_sweep(
         if tune.Tuner.can_restore(str(state)):
             tuner = tune.Tuner.restore(str(state), trainable, restart_errored=True)
         else:
-            scheduler = schedulers.ASHAScheduler(
-                time_attr="updates",
-                metric="score",
-                mode="min",
-                max_t=max(options.snapshots),
-                grace_period=min(options.snapshots),
-                reduction_factor=options.reduction,
-            )
             run_config = tune.RunConfig(
                 name="tune",
                 storage_path=str(folder),
@@ -226,31 +198,59 @@ def run_sweep(
                 failure_config=tune.FailureConfig(max_failures=2),
             )
             space = {name: tune.grid_search(list(values)) for name, values in options.over.items()}
-            tuner = tune.Tuner(
-                trainable, param_space=space, tune_config=tune.TuneConfig(scheduler=scheduler), run_config=run_config
-            )
+            tune_config = tune.TuneConfig(scheduler=make_scheduler(options))
+            tuner = tune.Tuner(trainable, param_space=space, tune_config=tune_config, run_config=run_config)
         results = tuner.fit()
     finally:
+        signal.signal(signal.SIGINT, on_ctrl_c)  # Ray Tune leaves its own handler, which would ignore the next Ctrl-C
         ray.shutdown()
     records = workspace.read_records()
-    if not records and results.errors:
-        raise SweepFailed(f"all trials of the sweep failed: {str(results.errors[0]).strip().splitlines()[-1]}")
+    check_results(results, options, records)
     return records
 
 
-def open_folder(options: SweepOptions, train: Demonstrations, folder: Path) -> None:
-    """Create the folder of a sweep; refuse one that holds something else."""
-    own = {name: value for name, value in vars(options).items() if name != "method"}
-    identity = json.loads(json.dumps({**own, "method": to_dict(options.method), "data": train.fingerprint}))
+def make_scheduler(options: SweepOptions) -> Any:
+    """Return what decides which trials go on: ASHA, which cannot keep all, or a queue."""
+    schedulers: Any = importlib.import_module("ray.tune.schedulers")
+    if options.reduction == 1:
+        return schedulers.FIFOScheduler()
+    return schedulers.ASHAScheduler(
+        time_attr="updates",
+        metric="score",
+        mode="min",
+        max_t=max(options.snapshots),
+        grace_period=min(options.snapshots),
+        reduction_factor=options.reduction,
+    )
+
+
+def check_results(results: Any, options: SweepOptions, records: Sequence[Record]) -> None:
+    """Raise KeyboardInterrupt if trials did not end, and report those that failed.
+
+    After Ctrl-C, Ray Tune returns normally: it calls trials that it stopped terminated, and may not have made some yet.
+    """
+    trials, last = prod(map(len, options.over.values())), max(options.snapshots)
+    ended = [one.metrics.get("done") or one.metrics.get("updates") == last for one in results if not one.error]
+    if sum(ended) + len(results.errors) < trials:
+        raise KeyboardInterrupt("interrupted. Run the same command to resume.")
+    if results.errors:
+        reason = str(results.errors[0]).strip().splitlines()[-1]
+        if not records:
+            raise SweepFailed(f"all trials of the sweep failed: {reason}")
+        failed = f"{len(results.errors)} of {trials} trials failed ({reason})."
+        warnings.warn(f"{failed} Run the same command to try them again.", DiffcloneWarning, stacklevel=3)
+
+
+def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
+    """Refuse a folder that holds another sweep or anything else."""
     path = folder / "sweep.json"
-    if folder.is_file() or (folder.exists() and any(folder.iterdir()) and not path.exists()):
+    if path.exists():
+        if found := differences(read_json(path), identity):
+            raise InvalidFile(
+                f"{folder} holds another sweep ({'; '.join(found[:3])}). Nothing was changed; choose another --out."
+            )
+    elif folder.is_file() or (folder.exists() and not all(map(may_be_there, folder.iterdir()))):
         raise InvalidFile(f"{folder} exists and holds no sweep. Nothing was changed; choose another --out.")
-    if path.exists() and (found := differences(read_json(path), identity)):
-        raise InvalidFile(
-            f"{folder} holds another sweep ({'; '.join(found[:3])}). Nothing was changed; choose another --out."
-        )
-    (folder / "runs").mkdir(parents=True, exist_ok=True)
-    write_json(path, identity)
 
 
 def save_record(path: Path, record: Record) -> None:
