@@ -12,10 +12,15 @@ import diffclone
 from conftest import Command
 from diffclone.data import Demonstrations
 from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings
+from diffclone.files import write_json
+from diffclone.fit import FitOptions
 from diffclone.methods import BC, DBC, FlowMatching
+from diffclone.model import Training
+from diffclone.nn import Network
 from diffclone.policy import Policy
 from diffclone.training import Progress, search, search_plan
 from diffclone.training.choice import RULE, Candidate, choose, describe_choice, list_candidates, scores
+from diffclone.training.runs import train_run
 from diffclone.training.search import SearchOptions, search_in_folder
 from diffclone.training.search_pace import CLOSING, Deadline, OutOfTime, Pace, affordable
 from diffclone.training.search_plan import DEFAULT_GRIDS, GRIDS, Grid, Rates, choose_grid, chosen_method, describe_grid
@@ -264,6 +269,26 @@ def test_an_interrupted_search_resumes_to_the_same_policy(tmp_path: Path) -> Non
     assert resumed.policy(demos.obs).tolist() == expected.policy(demos.obs).tolist()
     again, _ = run(tmp_path / "b", demos, progress=refuse)
     assert again.choice == expected.choice
+
+
+def test_no_other_training_takes_the_folder_of_an_unfinished_search(tmp_path: Path) -> None:
+    demos, folder = line_demonstrations(), tmp_path / "run"
+
+    def interrupt(name: str, now: Progress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(folder, demos, progress=interrupt)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    method = BC(training=Training(updates=4), network=Network(width=4, depth=1))
+    with pytest.raises(InvalidFile, match=r"holds an unfinished search.* repeat the search's command to finish it, or"):
+        train_run(folder, method, demos, FitOptions(device="cpu"))
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    write_json(folder / "run.json", {"method": {}})  # as earlier versions let another training do
+    with pytest.raises(InvalidFile, match="holds another run than that of its unfinished search"):
+        run(folder, demos, progress=refuse)
+    (folder / "run.json").unlink()
+    run(folder, demos)
 
 
 def test_a_folder_with_something_else_is_not_changed(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 import importlib
 import linecache
+import math
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -81,6 +83,43 @@ def test_finished_training_is_not_repeated(tmp_path: Path) -> None:
     again = weights(GUIDED, checkpoints=tmp_path, progress=seen.append)
     assert seen == []
     assert torch.equal(first, again)
+
+
+def test_a_stage_that_ends_early_is_continued_where_it_ended(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+
+    def enough(now: Progress) -> bool:
+        return now.update >= 64
+
+    weights(CLONING, checkpoints=tmp_path, enough=enough)
+    continued = weights(CLONING, checkpoints=tmp_path, progress=seen.append)
+    assert seen[0].update > 64
+    assert torch.equal(continued, weights(CLONING))
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from diffclone.training.lock import lock_folder
+with lock_folder(Path(sys.argv[1])):
+    print("locked", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no lock")
+def test_a_folder_of_checkpoints_is_used_by_one_process_at_a_time(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == b"locked\n"
+        message = rf"process {first.pid} is training in .* Wait for it, or choose another folder of checkpoints\.$"
+        with pytest.raises(InvalidFile, match=message):
+            fit(CLONING, DEMOS, device="cpu", checkpoints=tmp_path)
+        first.kill()
+    assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
+    fit(BC(training=BRIEF, network=NETWORK), DEMOS, device="cpu", checkpoints=tmp_path)
+    train_run(tmp_path / "run", CLONING, DEMOS, FitOptions(device="cpu"))
+    assert not (tmp_path / "run" / "checkpoints" / "run.lock").exists(), "the lock of the run is enough"
 
 
 def test_an_interrupt_inside_an_update_leaves_the_checkpoint_valid(
@@ -203,11 +242,42 @@ def test_a_cached_guide_changes_no_bit(tmp_path: Path) -> None:
     assert torch.equal(weights(BRIEFLY), fresh)
 
 
+OWN_METHOD = """
+from dataclasses import dataclass
+from diffclone import DBC
+
+@dataclass(frozen=True)
+class Scaled(DBC):
+    scale: float = 1.0
+
+    def part_obs(self, name, obs, parts):
+        return self.scale * obs
+"""
+
+
+def test_a_guide_of_other_observations_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_method.py").write_text(OWN_METHOD)
+    monkeypatch.syspath_prepend(tmp_path)
+    scaled = importlib.import_module("own_method").Scaled
+    first, other = (scaled(training=BRIEF, network=NETWORK, guide=BRIEFLY.guide, scale=scale) for scale in (1.0, 2.0))
+    found = [stages(method, tmp_path / "cache") for method in (first, first, other, other)]
+    assert found == [{"guide", "policy"}, {"policy"}, {"guide", "policy"}, {"policy"}]
+
+
 def test_a_guide_of_other_demonstrations_is_not_used(tmp_path: Path) -> None:
     stages(BRIEFLY, tmp_path)
     seen: list[Progress] = []
     fit(BRIEFLY, OTHERS, device="cpu", cache=tmp_path, progress=seen.append)
     assert seen[0].stage == "guide"
+
+
+def test_a_guide_that_diverged_ends_the_training_and_is_not_kept(tmp_path: Path) -> None:
+    wild = replace(BRIEFLY, guide=replace(BRIEFLY.guide, training=replace(BRIEF, lr=1e30, clip=None)))
+    seen: list[Progress] = []
+    with pytest.raises(Diverged, match=r"the guide diverged: no member .* Try a smaller guide\.training\.lr\."):
+        weights(wild, cache=tmp_path / "cache", progress=seen.append)
+    assert {now.stage for now in seen} == {"guide"}
+    assert not (tmp_path / "cache").exists()
 
 
 def make_learner(training: Training, updates: int = 10) -> Learner:
@@ -376,6 +446,8 @@ def test_a_number_of_seeds_means_the_first_ones(seeds: Any, tmp_path: Path, monk
         ),
         (CLONING, DEMOS, {"precision": "float16"}, "precision must be float32 or tf32 or bfloat16; it is 'float16'"),
         (CLONING, DEMOS, {"device": None}, "unknown device None; use auto"),
+        (replace(GUIDED, coefficient=math.nan), DEMOS, {}, "coefficient must be a finite number; it is nan"),
+        (BC(training=Training(lr=math.inf)), DEMOS, {}, "training.lr must be a finite number; it is inf"),
     ],
 )
 def test_arguments_of_a_wrong_kind_are_one_line(
@@ -417,7 +489,7 @@ def test_a_matrix_holds_a_nets_weights() -> None:
 
 def test_members_that_diverge_are_warned_about_marked_and_saved(tmp_path: Path) -> None:
     with pytest.warns(DiffcloneWarning, match=r"2 of 4 members diverged .*: seed 0, coefficient nan; seed 1, coeff"):
-        policy = fit(GUIDED, DEMOS, seeds=(0, 1), vary={"coefficient": [1.0, float("nan")]}, device="cpu")
+        policy = fit(GUIDED, DEMOS, seeds=(0, 1), vary={"coefficient": [1.0, math.nan]}, device="cpu")
     assert policy.diverged == [2, 3]
     assert np.isfinite(policy[0](DEMOS.obs)).all()
     assert policy.choose([1, 3]).diverged == [1]
@@ -427,4 +499,4 @@ def test_members_that_diverge_are_warned_about_marked_and_saved(tmp_path: Path) 
 
 def test_it_is_an_error_if_all_members_diverge() -> None:
     with pytest.raises(Diverged, match="no member has finite weights"):
-        fit(replace(GUIDED, coefficient=float("nan")), DEMOS, seeds=(0, 1), device="cpu")
+        fit(replace(GUIDED, coefficient=1e39), DEMOS, seeds=(0, 1), device="cpu")

@@ -17,24 +17,20 @@ from diffclone.data.formats import ReadOptions, open_blocks, read
 from diffclone.data.formats.memory import parse_bytes
 from diffclone.data.formats.options import NO_OPTIONS
 from diffclone.data.joining import check_same_columns
-from diffclone.errors import DiffcloneError, DiffcloneWarning, InvalidData, InvalidSettings
+from diffclone.errors import DiffcloneWarning, InvalidData, InvalidSettings
 from diffclone.model import Method
 from diffclone.policy import Policy
 from diffclone.settings import check_sizes, check_types, to_dict
 from diffclone.training import Precision, Progress, Stack, suggestion, train
-from diffclone.training.checkpoint import GuideCache
+from diffclone.training.checkpoint import GuideCache, lock_checkpoints
 from diffclone.training.display import choose_bars
 from diffclone.training.feed import choose_sizes
 from diffclone.training.guide import TrainedGuide
-from diffclone.training.loop import Trained, run_reporting
+from diffclone.training.loop import Diverged, Trained, run_reporting
 from diffclone.training.session import Session, describe_data, normalise_demonstrations, prepare_session
 from diffclone.training.windows import check_windows
 
 OnProgress = Callable[[Progress], None]
-
-
-class Diverged(DiffcloneError, ArithmeticError):
-    """No member ended with finite weights."""
 
 
 @final
@@ -170,7 +166,8 @@ def fit_with_options(
     check_options(method, options, demos)
     normaliser, session = open_session(method, demos, options)
     device, stack = session.device, Stack.of(method, options.seeds, options.vary)
-    trained = run_reporting(train(method, stack, session), progress)
+    with lock_checkpoints(session.checkpoints):
+        trained = run_reporting(train(method, stack, session), progress)
     diverged = find_diverged(trained.net)
     if len(diverged) == len(stack.members):
         raise Diverged("training diverged: no member has finite weights. Try a smaller learning rate.")

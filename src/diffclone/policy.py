@@ -273,7 +273,7 @@ class Policy:
             list(config.members),
             None if bounds is None else (bounds[0].to(device), bounds[1].to(device)),
             dict(config.data),
-            Monitor.load(folder, config.method, normaliser.windows(chunks)) if monitored else None,
+            Monitor.load(folder, config.method, normaliser.windows(chunks), config.data) if monitored else None,
             diverged=list(config.diverged),
         )
 

@@ -116,16 +116,16 @@ def check_types(settings: Any, path: str = "") -> None:
             if converted is not value:  # made of a dict
                 raise InvalidSettings(f"{place} must be {type(converted).__name__}(…); it is {_shorten(value)}.")
             check_types(value, place)
-        elif isinstance(value, float) and not math.isfinite(value):
-            raise InvalidSettings(f"{place} must be a finite number; it is {value}.")
 
 
 def check_sizes(settings: Any, path: str = "") -> None:
-    """Refuse sizes that are too large to be meant, here and in the settings of the fields."""
+    """Refuse sizes that are too large to be meant, and NaN or infinity, here and in the settings of the fields."""
     for field in dataclasses.fields(settings):
         value, place = getattr(settings, field.name), _join(path, field.name)
         if dataclasses.is_dataclass(value):
             check_sizes(value, place)
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise InvalidSettings(f"{place} must be a finite number; it is {value}.")
         elif isinstance(value, int) and value > LARGEST.get(field.name, value):
             raise InvalidSettings(
                 f"{place} is {value}; it can be at most {LARGEST[field.name]}, "

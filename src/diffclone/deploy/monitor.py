@@ -26,7 +26,6 @@ from diffclone.deploy.monitors.calibrated import AGAIN, FORMAT, Calibration
 from diffclone.deploy.monitors.following import Follower, Recent
 from diffclone.deploy.monitors.results import Alarm, Numbers, Score
 from diffclone.deploy.monitors.thresholds import agree, moving_average
-from diffclone.deploy.policy_config import PolicyConfig
 from diffclone.errors import DiffcloneError, InvalidFile, InvalidSettings
 from diffclone.files import read_json, read_tensors, write_json, write_tensors
 from diffclone.model import Dims, Model
@@ -34,7 +33,7 @@ from diffclone.rng import Rng
 from diffclone.settings import from_dict, to_dict
 from diffclone.training.guide import parts_from_tensors
 
-CALIBRATION, WEIGHTS, CONFIG = "calibration.json", "monitor.safetensors", "config.json"
+CALIBRATION, WEIGHTS = "calibration.json", "monitor.safetensors"
 
 Observation: TypeAlias = npt.ArrayLike | Mapping[str, Any]
 """Rows of numbers, or a dict of parts such as an image and a state."""
@@ -138,8 +137,13 @@ class Monitor:
         write_json(folder / CALIBRATION, {**calibration.to_dict(), "scores": scores})
 
     @classmethod
-    def load(cls, folder: Path, method: Model[Any], normaliser: Normaliser) -> "Monitor":
-        """Load a monitor saved in a policy's folder, by this version or by an older one."""
+    def load(
+        cls, folder: Path, method: Model[Any], normaliser: Normaliser, data: Mapping[str, Any] | None = None
+    ) -> "Monitor":
+        """Load a monitor saved in a policy's folder, by this version or by an older one.
+
+        `data` describes the demonstrations of the policy.
+        """
         path, source = folder / CALIBRATION, str(folder / WEIGHTS)
         values = read_json(path)
         calibration = Calibration.from_dict(values, where=str(path))
@@ -163,8 +167,7 @@ class Monitor:
             FittedScore.load(name, score, context, below(tensors, f"scores.{name}."), source)
             for name, score in settings.items()
         ]
-        meta = PolicyConfig.read(config).data.get("meta", {}) if (config := folder / CONFIG).exists() else {}
-        monitor = cls(context, fitted, calibration, meta)
+        monitor = cls(context, fitted, calibration, (data or {}).get("meta", {}))
         if not set(monitor.parts) <= {*calibration.single} & {*calibration.thresholds} or (
             len(fitted) > 1 and not calibration.units
         ):

@@ -41,6 +41,8 @@ class PolicyConfig:
     def __post_init__(self) -> None:
         if min(self.observation_size, self.action_size, len(self.members)) < 1:
             raise InvalidSettings("observation_size, action_size and the number of members must be at least 1.")
+        if not isinstance(meta := self.data.get("meta", {}), dict):
+            raise InvalidSettings(f"data.meta must be an object; it is {str(meta)[:40]}.")
         for k, member in enumerate(self.members):
             if not isinstance(member.get("seed"), int):
                 raise InvalidSettings(f"members[{k}].seed must be a whole number; it is {member.get('seed')!r}.")

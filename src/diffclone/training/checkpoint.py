@@ -7,7 +7,8 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, final
 
@@ -18,6 +19,7 @@ from diffclone.files import read_tensors, write_tensors
 from diffclone.model import Model
 from diffclone.records import versions
 from diffclone.settings import differences, to_dict
+from diffclone.training.lock import HELD, lock_folder
 from diffclone.training.shares import Shares
 
 
@@ -88,6 +90,23 @@ class Checkpoint:
         """Write the state if the stage is finished, or if the last checkpoint is old enough."""
         if finished or time.monotonic() - self.written > self.every_seconds:
             self.save(updates)
+
+
+@contextmanager
+def lock_checkpoints(folder: Path | None) -> Generator[None, None, None]:
+    """Lock a folder of checkpoints, unless there is none or it is in a run's folder that the calling code has locked.
+
+    Two trainings that wrote there would rename and overwrite each other's files.
+    """
+    if folder is None or folder.resolve().parent in HELD.get():
+        yield
+        return
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lock_folder(folder))
+        except InvalidFile as error:  # its way out is an option of the command line
+            raise InvalidFile(f"{str(error).removesuffix('--out.')}folder of checkpoints.") from None
+        yield
 
 
 def previous_checkpoint(path: Path) -> Path:

@@ -15,11 +15,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from diffclone.errors import InvalidData, InvalidSettings
+from diffclone.errors import DiffcloneError, InvalidData, InvalidSettings
 from diffclone.model import Model, Parts
 from diffclone.rng import Rng
 from diffclone.settings import to_dict
-from diffclone.training.checkpoint import Checkpoint, hash_seeds, part_identity, started_groups
+from diffclone.training.checkpoint import Checkpoint, hash_seeds, part_identity, source_hash, started_groups
 from diffclone.training.members import Stack, from_matrix, select_members, to_matrix
 from diffclone.training.session import Session
 from diffclone.training.shares import Shares
@@ -30,8 +30,15 @@ T = TypeVar("T")
 ENCODED_ROWS = 256
 """Rows of the demonstrations that a part's observations are computed for at once."""
 
+OBSERVED_BY = "observed_by"
+"""In the identity of a part: the models whose `part_obs` made the observations that the part is trained on."""
+
 REPORTS = 400
 """Reports per stage: enough for a smooth curve, few enough to cost nothing."""
+
+
+class Diverged(DiffcloneError, ArithmeticError):
+    """No member ended with finite weights."""
 
 
 @final
@@ -117,6 +124,11 @@ def train_parts(
         parts |= {f"{name}.{key}": net for key, net in nested.items()}
         if part.trained == "before":
             parts[name] = yield from train_part(f"{prefix}{name}", part, seeds, own, nested)
+            if not to_matrix(parts[name]).isfinite().all(1).any():  # every policy would learn NaN from it
+                raise Diverged(
+                    f"the {prefix}{name} diverged: no member has finite weights. Try a smaller "
+                    f"{prefix}{name}.training.lr."
+                )
     return parts
 
 
@@ -135,7 +147,11 @@ def session_of_part(model: Model[Any], name: str, parts: Parts, session: Session
             )
         rest = (data.observe(slice(k, k + ENCODED_ROWS)) for k in range(ENCODED_ROWS, steps, ENCODED_ROWS))
         obs = torch.cat([seen, *(model.part_obs(name, rows, parts) for rows in rest)], -2)
-    before = {key: to_dict(part) for key, part in model.needs().items() if key in parts}
+    before: dict[str, Any] = {key: to_dict(part) for key, part in model.needs().items() if key in parts}
+    if not type(model).part_obs.__module__.startswith("diffclone."):  # ours depend on earlier parts only
+        own = {key: value for key, value in to_dict(model).items() if key not in model.needs()}
+        outer = session.data_identity.get(OBSERVED_BY, [])
+        before[OBSERVED_BY] = [*outer, {"settings": own, "source": source_hash(model, nn.Identity())}]
     return replace(
         session,
         data=Dataset(obs, data.act, None if data.windows is None else replace(data.windows, history=1)),
@@ -172,7 +188,8 @@ def train_part(
         trained, _ = updates.results()
         for seed, row in zip(group, to_matrix(trained), strict=True):
             rows[seed] = row
-            if cache is not None and identity is not None and updates.done == part.training.updates:
+            whole = updates.done == part.training.updates and bool(row.isfinite().all())
+            if cache is not None and identity is not None and whole:
                 cache.save(identity, seed, row)
     matrix = torch.stack([rows[seed].to(session.device, session.dtype) for seed in seeds])
     return from_matrix(net, matrix).requires_grad_(requires_grad=False)
@@ -193,7 +210,9 @@ def train_stage(
     updates = Shares(model, stack, fixed, session.data, session.dims, rng, session.precision, snapshots)
     checkpoint = None
     if session.checkpoints is not None:
-        identity = {**session.identity, "stage": stage, "seeds": list(seeds), **session.data_identity}
+        # A checkpoint has all settings of the method, which include those that its parts are observed by.
+        data = {key: value for key, value in session.data_identity.items() if key != OBSERVED_BY}
+        identity = {**session.identity, "stage": stage, "seeds": list(seeds), **data}
         path = session.checkpoints / f"{checkpoint_name or stage}.safetensors"
         checkpoint = Checkpoint(path, identity, session.checkpoint_seconds)
         checkpoint.restore(updates)
@@ -226,8 +245,9 @@ def train_stage(
                 if checkpoint is not None:
                     checkpoint.save(updates)
                 raise
-            if checkpoint is not None:
-                checkpoint.save_if_due(updates, finished=done == total)
-            if session.enough is not None and session.enough(now):
+            ended = session.enough is not None and session.enough(now)
+            if checkpoint is not None:  # a stage that ends early may be continued: a sweep does so
+                checkpoint.save_if_due(updates, finished=ended or done == total)
+            if ended:
                 break
     return updates

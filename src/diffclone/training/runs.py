@@ -12,7 +12,8 @@ run.lock            locked while a process trains in the folder; contains its pr
 """
 
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, final
@@ -39,12 +40,12 @@ from diffclone.settings import differences, to_dict
 from diffclone.training import Progress
 from diffclone.training.episodes import RunEpisodes
 from diffclone.training.guide import TrainedGuide, parts_from_tensors
-from diffclone.training.lock import LOCK, lock_folder
+from diffclone.training.lock import HELD, LOCK, lock_folder
 from diffclone.training.members import list_seeds
 from diffclone.training.metrics import drop_metrics
 from diffclone.training.session import describe_data
 
-OWN = (LOCK, "search", "search.json")  # may be there before the run: `diffclone.training.search` makes the last two
+SEARCHED = ("search", "search.json")  # of `diffclone.training.search`, which then trains its choice in the same folder
 
 
 @final
@@ -123,9 +124,15 @@ class Run:
         """Return the content of run.json."""
         return read_json(self.folder / "run.json")
 
+    def training_options(self) -> dict[str, Any]:
+        """Return what the weights depend on beside the method and the data: the precision, a guide's shared seed."""
+        identity = self.identity()
+        shared = {"guide_seed": identity["guide_seed"]} if "guide_seed" in identity else {}
+        return {"precision": identity.get("precision", "float32"), **shared}
 
-def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
-    """Refuse a folder that contains another run or anything else."""
+
+def check_folder(folder: Path, identity: Mapping[str, Any], allowed: Collection[str]) -> None:
+    """Refuse a folder that contains another run or anything else but the files `allowed` before a run."""
     if folder.exists() and not folder.is_dir():
         raise InvalidFile(f"{folder} is a file; a run needs a folder. Choose another --out.")
     if (folder / "run.json").exists():
@@ -135,7 +142,14 @@ def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
             raise InvalidFile(
                 f"{folder} holds another run ({'; '.join(found[:3])}). Nothing was changed; choose another --out."
             )
-    elif folder.exists() and any(path.name not in OWN and not is_temporary(path) for path in folder.iterdir()):
+    elif folder.exists() and (
+        others := {path.name for path in folder.iterdir() if not is_temporary(path)}.difference(allowed)
+    ):
+        if "search.json" in others:
+            raise InvalidFile(
+                f"{folder} holds an unfinished search, which a run would put an end to. Nothing was changed; repeat "
+                "the search's command to finish it, or choose another --out."
+            )
         raise InvalidFile(f"{folder} is not empty and holds no run. Nothing was changed; choose another --out.")
 
 
@@ -170,12 +184,15 @@ def train_run(
     if options.snapshots:
         identity["snapshots"] = sorted({*options.snapshots})
     identity = json.loads(json.dumps(identity))
-    check_folder(folder, identity)
+    # A search has locked its folder when it trains its choice there. On Windows, which has no locks, this is not known.
+    searching = sys.platform == "win32" or folder.resolve() in HELD.get()
+    allowed = (LOCK, *SEARCHED) if searching else (LOCK,)
+    check_folder(folder, identity, allowed)
     run = Run(folder)
     if run.finished and run.episodes is not None:
         return run
     with lock_folder(folder):
-        check_folder(folder, identity)  # another process may have used the folder before it was locked
+        check_folder(folder, identity, allowed)  # another process may have used the folder before it was locked
         remove_temporary_files(folder)
         if not (folder / "run.json").exists():
             write_json(folder / "run.json", identity)
@@ -250,7 +267,7 @@ def evaluation_record(
 
 def record_evaluation(run: Run, policy: Policy, scores: Scores, snapshot: int | None = None) -> Record:
     """Append an evaluation to the run's Records: of the trained policy, or of the snapshot at an update."""
-    results = {} if snapshot is None else {"snapshot": snapshot}
+    results = run.training_options() | ({} if snapshot is None else {"snapshot": snapshot})
     record = evaluation_record(policy, scores, quick=bool(run.identity().get("quick")), results=results)
     record.append_to(run.records)
     if snapshot is not None:  # the model card is about the trained policy

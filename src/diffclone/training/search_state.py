@@ -36,10 +36,17 @@ def open_search(
 def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
     """Refuse a folder that contains another search or anything else."""
     if (folder / SEARCH_FILE).exists():
-        found = read_state(folder).get("identity")
+        state = read_state(folder)
+        found = state.get("identity")
         if found != identity:
             raise InvalidFile(
                 f"{folder} holds another search ({found}, now {identity}). Nothing was changed; choose another --out."
+            )
+        # A search with a grid makes its run when it has chosen. Earlier versions let another training use the folder.
+        if "grid" in state and "chosen" not in state and (folder / "run.json").exists():
+            raise InvalidFile(
+                f"{folder} holds another run than that of its unfinished search, which could not be saved. Nothing was "
+                "changed; choose another --out."
             )
     elif folder.is_file() or (folder.exists() and not all(map(may_be_there, folder.iterdir()))):
         raise InvalidFile(f"{folder} exists and holds no search. Nothing was changed; choose another --out.")
