@@ -186,13 +186,13 @@ def train_run(
     identity = json.loads(json.dumps(identity))
     # A search has locked its folder when it trains its choice there. On Windows, which has no locks, this is not known.
     searching = sys.platform == "win32" or folder.resolve() in HELD.get()
-    allowed = (LOCK, *SEARCHED) if searching else (LOCK,)
-    check_folder(folder, identity, allowed)
+    check_folder(folder, identity, (LOCK, *SEARCHED))  # whether a search is running is known once it is locked
     run = Run(folder)
     if run.finished and run.episodes is not None:
         return run
     with lock_folder(folder):
-        check_folder(folder, identity, allowed)  # another process may have used the folder before it was locked
+        # Another process may have used the folder before it was locked.
+        check_folder(folder, identity, (LOCK, *SEARCHED) if searching else (LOCK,))
         remove_temporary_files(folder)
         if not (folder / "run.json").exists():
             write_json(folder / "run.json", identity)
