@@ -285,7 +285,7 @@ def test_no_other_training_takes_the_folder_of_an_unfinished_search(tmp_path: Pa
         train_run(folder, method, demos, FitOptions(device="cpu"))
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
     write_json(folder / "run.json", {"method": {}})  # as earlier versions let another training do
-    with pytest.raises(InvalidFile, match="holds another run than that of its unfinished search"):
+    with pytest.raises(InvalidFile, match="holds an unfinished search and the run of another training"):
         run(folder, demos, progress=refuse)
     (folder / "run.json").unlink()
     run(folder, demos)

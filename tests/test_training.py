@@ -442,7 +442,7 @@ def test_a_number_of_seeds_means_the_first_ones(seeds: Any, tmp_path: Path, monk
             CLONING,
             DEMOS,
             {"held_out": OTHER},
-            "different sizes cannot be trained on and held out: .*act 1, and .*act 3",
+            "different sizes cannot be used as demos and held_out: .*act 1, and .*act 3",
         ),
         (CLONING, DEMOS, {"precision": "float16"}, "precision must be float32 or tf32 or bfloat16; it is 'float16'"),
         (CLONING, DEMOS, {"device": None}, "unknown device None; use auto"),

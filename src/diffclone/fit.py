@@ -231,7 +231,7 @@ def check_options(method: Method[Any], options: FitOptions, demos: AnyDemonstrat
     check_demonstrations("demos", demos)
     if options.held_out is not None:
         check_demonstrations("held_out", options.held_out, Demonstrations)
-        check_same_columns("trained on and held out", demos, options.held_out)
+        check_same_columns("used as demos and held_out", demos, options.held_out)
     if options.precision not in get_args(Precision):
         raise InvalidSettings(f"precision must be {' or '.join(get_args(Precision))}; it is {options.precision!r}.")
     check_windows(method.chunks, demos)

@@ -22,7 +22,7 @@ CAMERA = Camera(lookat=(0.0, 0.0, 0.0), distance=4.0, azimuth=90.0, elevation=-1
 class RunnerBatch(MujocoBatch):
     """Many runners."""
 
-    reports_success = False  # running has no end to reach: scores are returns
+    reports_success = False  # there is no goal: policies are scored by their returns
     task: str
     model_file: str
     """Gymnasium's file of the model."""

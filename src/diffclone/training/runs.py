@@ -147,8 +147,8 @@ def check_folder(folder: Path, identity: Mapping[str, Any], allowed: Collection[
     ):
         if "search.json" in others:
             raise InvalidFile(
-                f"{folder} holds an unfinished search, which a run would put an end to. Nothing was changed; repeat "
-                "the search's command to finish it, or choose another --out."
+                f"{folder} holds an unfinished search. Nothing was changed; repeat the search's command to finish it, "
+                "or choose another --out."
             )
         raise InvalidFile(f"{folder} is not empty and holds no run. Nothing was changed; choose another --out.")
 

@@ -45,8 +45,8 @@ def check_folder(folder: Path, identity: Mapping[str, Any]) -> None:
         # A search with a grid makes its run when it has chosen. Earlier versions let another training use the folder.
         if "grid" in state and "chosen" not in state and (folder / "run.json").exists():
             raise InvalidFile(
-                f"{folder} holds another run than that of its unfinished search, which could not be saved. Nothing was "
-                "changed; choose another --out."
+                f"{folder} holds an unfinished search and the run of another training, so the search could not save "
+                "its choice. Nothing was changed; choose another --out."
             )
     elif folder.is_file() or (folder.exists() and not all(map(may_be_there, folder.iterdir()))):
         raise InvalidFile(f"{folder} exists and holds no search. Nothing was changed; choose another --out.")
